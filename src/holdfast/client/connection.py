@@ -28,7 +28,8 @@ from holdfast.client.errors import (
 )
 from holdfast.client.oauth import token_of
 from holdfast.client.sasl import SaslSettings, log_in
-from holdfast.client.security import ALERT, PLAINTEXT_TO_TLS, nobody_is_there, tls_error
+from holdfast.client.security import ALERT, CLOSED_AT_ONCE, PLAINTEXT_TO_TLS, nobody_is_there, tls_error
+from holdfast.client.tls_connect import connect_tls
 from holdfast.client.wire import decode_response, encode_request, encode_request_raw, response_body
 from holdfast.model.errors import HoldfastError
 from holdfast.protocol.sasl_codec import AUTHENTICATE, AUTHENTICATE_VERSIONS, HANDSHAKE
@@ -151,10 +152,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         # One address at a time: create_connection over several hides whether all of them refused.
         found = await resolve(loop, self.host, self.port)
         errors: list[OSError] = []
-        name = self.host if self._ssl is not None else None
         for ip in found:
             try:
-                await loop.create_connection(lambda: self, ip, self.port, ssl=self._ssl, server_hostname=name)
+                if self._ssl is None:
+                    await loop.create_connection(lambda: self, ip, self.port)
+                else:
+                    await connect_tls(self, ip, self.port, self._ssl, self.host)
                 return
             except ssl_module.SSLError as e:
                 if nobody_is_there(e):
@@ -168,7 +171,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         refused = all(isinstance(e, ConnectionRefusedError) for e in errors)
         reason = "connection refused" if refused else str(errors[-1]) or type(errors[-1]).__name__
         if self._ssl is not None and isinstance(errors[-1], ConnectionError | ssl_module.SSLError) and not refused:
-            reason += ", in the TLS handshake; expected a listener with TLS"
+            reason = f"it closed the connection in the TLS handshake: {CLOSED_AT_ONCE}; expected a listener with TLS"
         raise BrokerUnreachable(self.address, refused=refused, reason=reason)
 
     def close(self) -> None:

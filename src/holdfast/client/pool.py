@@ -16,7 +16,7 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost, NoBrokersAvailable, RequestTimedOut
 from holdfast.client.refused import raise_for
 from holdfast.client.sasl import authenticate_version
-from holdfast.client.security import TLS_EXPECTED, SecuritySettings, tls_context
+from holdfast.client.security import CLOSED_AT_ONCE, TLS_EXPECTED, SecuritySettings, tls_context
 from holdfast.client.versions import UsableVersions, require
 from holdfast.client.views import BrokerNode
 from holdfast.model.errors import BrokerUnavailableError, ConfigError, NetworkError
@@ -139,7 +139,7 @@ class ConnectionPool:
             except ConnectionLost as e:
                 if self._ssl is not None or WRONG_LANGUAGE in str(e):
                     raise
-                raise ConnectionLost(f"{e}; if it speaks TLS, {TLS_EXPECTED}") from e
+                raise ConnectionLost(f"{e}: {CLOSED_AT_ONCE}; if it speaks TLS, {TLS_EXPECTED}") from e
             raise_for(answer.error_code.value, None, f"versions of broker {connection.address}")
             self._versions[host, port] = {
                 int(api.api_key): UsableVersions(int(api.min_version), int(api.max_version)) for api in answer.api_keys

@@ -17,6 +17,7 @@ from typing import Final
 
 from holdfast.client.errors import AuthenticationError
 from holdfast.client.sasl import SaslSettings
+from holdfast.client.tls_connect import TellingContext
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import SecurityProtocol
 
@@ -28,6 +29,8 @@ ALERT: Final = b"\x15\x03"
 TLS_EXPECTED: Final = "expected security.protocol=SSL or SASL_SSL for this listener"
 LOGIN_EXPECTED: Final = "expected security.protocol=SASL_PLAINTEXT or SASL_SSL for this listener"
 PLAINTEXT_TO_TLS: Final = f"it speaks TLS: {TLS_EXPECTED}"
+CLOSED_AT_ONCE: Final = "too many connections (max.connections.per.ip, max.connections), or another protocol"
+"""Why a listener closes a connection that has not yet got an answer: it does not say which."""
 
 
 FROM_CONTROLLER: Final = "holdfast-controller"
@@ -79,7 +82,7 @@ def pem_blocks(text: str) -> list[tuple[str, str]]:
 def tls_context(settings: TlsSettings, from_whom: str | None = None) -> ssl.SSLContext:
     """ConfigError if the certificates or the key cannot be used. One per settings: a process has few of them.
     ``from_whom``: FROM_CONTROLLER or FROM_BROKER, for connections between brokers."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = TellingContext(ssl.PROTOCOL_TLS_CLIENT)
     if from_whom is not None:
         context.set_alpn_protocols([from_whom])
     context.check_hostname = settings.check_hostname

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from holdfast.client.oauth import token_of
 from holdfast.client.sasl import SaslSettings, authenticate_version, log_in
-from holdfast.client.security import SecuritySettings, tls_context, tls_error
+from holdfast.client.security import CLOSED_AT_ONCE, SecuritySettings, tls_context, tls_error
 from holdfast.model.errors import HoldfastError, NetworkError, UnsupportedVersionError
 from holdfast.protocol.fetch_codec import (
     FLEXIBLE,
@@ -87,7 +87,8 @@ class FetchConnection:
         try:
             self._socket = tls_context(security.tls).wrap_socket(self._socket, server_hostname=host)
         except OSError as error:
-            raise self._broken(error, " (in the TLS handshake; expected a listener with TLS)") from None
+            where = f" (in the TLS handshake: {CLOSED_AT_ONCE}; expected a listener with TLS)"
+            raise self._broken(error, where) from None
 
     def _broken(self, error: OSError, where: str = "") -> HoldfastError:
         refused = tls_error(self.address, error) if isinstance(error, ssl.SSLError) else None

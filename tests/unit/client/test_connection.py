@@ -2,7 +2,9 @@ import asyncio
 import dataclasses
 import datetime
 import socket
+import ssl
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from holdfast.client.connection import (
 )
 from holdfast.client.errors import AuthenticationError
 from holdfast.client.security import TlsSettings, tls_context
+from tests.certificates import Authority
 
 NO_TIME = i32Timedelta.parse(datetime.timedelta(0))
 
@@ -270,11 +273,17 @@ def test_a_listener_of_tls_that_is_spoken_to_in_plaintext_is_named() -> None:
     run(main())
 
 
+CLOSED_IN_THE_HANDSHAKE = (
+    r"closed the connection in the TLS handshake: too many connections \(max.connections.per.ip, max.connections\), or "
+    "another protocol; expected a listener with TLS"
+)
+
+
 def test_a_listener_without_tls_is_named_when_it_answers_and_when_it_hangs_up() -> None:
     async def main() -> None:
         for answer, error, words in (
             (b"HTTP/1.1 400 Bad Request", AuthenticationError, "handshake failed .* expected a listener with TLS"),
-            (b"", BrokerUnreachable, "in the TLS handshake; expected a listener with TLS"),
+            (b"", BrokerUnreachable, CLOSED_IN_THE_HANDSHAKE),
         ):
 
             async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: bytes = answer) -> None:
@@ -289,3 +298,29 @@ def test_a_listener_without_tls_is_named_when_it_answers_and_when_it_hangs_up() 
                     await connection.open(5)
 
     run(main())
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_a_server_hears_that_its_certificate_is_not_trusted(tmp_path: Path, version: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(Authority.make().issue("broker").write(tmp_path / "server.pem"))
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = listening.getsockname()[1]
+            waiting = asyncio.get_running_loop().run_in_executor(None, handshake_of, listening, context)
+            trusts = TlsSettings(trusted=Authority.make("another authority").pem, oldest=version, newest=version)
+            connection = BrokerConnection("127.0.0.1", port, "test", ssl=tls_context(trusts))
+            with pytest.raises(AuthenticationError, match="its certificate is not trusted"):
+                await connection.open(5)
+            assert "UNKNOWN_CA" in str((await waiting).reason)
+
+    run(main())
+
+
+def handshake_of(listening: socket.socket, context: ssl.SSLContext) -> ssl.SSLError:
+    """What a server is told in the one that comes next."""
+    raw, _ = listening.accept()
+    with pytest.raises(ssl.SSLError) as failed:
+        context.wrap_socket(raw, server_side=True)
+    return failed.value
