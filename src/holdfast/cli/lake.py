@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.command_config import command_config
+from holdfast.cli.command_config import command_config, command_security, with_way_out
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import cluster_option, config_option, memory_option
 from holdfast.cli.failing import Failed, OneLineGroup
+from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.lake.table import Table
@@ -164,8 +165,9 @@ def _pairs(options: tuple[str, ...]) -> dict[str, str]:
 @found_format_option
 @catalog_option
 @click.option(
-    "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers to ask for the lag; else none."
-)
+    "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...",
+    help="Brokers to ask for the lag. Those of --command-config, if it names some; else none.",
+)  # fmt: skip
 @config_option()
 @click.option("--json", "as_json", is_flag=True, help="All of it, as JSON.")
 def status(to: str, table_format: str | None, catalog: str | None, bootstrap: str | None, as_json: bool) -> None:
@@ -176,6 +178,7 @@ def status(to: str, table_format: str | None, catalog: str | None, bootstrap: st
         table = _opened(to, table_format, catalog)
         table.refresh()
         topics = sorted(table.position().topics)
+        bootstrap = bootstrap or command_config().bootstrap
         found = status_of(table, _ends(bootstrap, topics) if bootstrap is not None else None)
     if as_json:
         print(json.dumps(found, indent=1))
@@ -229,11 +232,14 @@ def _opened(to: str, table_format: str | None, catalog: str | None) -> "Table":
 
 
 def _ends(bootstrap: str, topics: list[str]) -> dict["TopicPartition", int]:
+    from holdfast.client.blocking import BlockingClient
     from holdfast.spark.options import parse_read
     from holdfast.spark.topics import Topics
 
     if not topics:
         return {}
+    with BlockingClient(bootstrap, security=command_security()) as client:
+        client.connect()  # what is wrong with the settings is no matter of trying again
     security = command_config().spark_options()
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(topics), **security}
     asked = Topics(parse_read({**options, "kafka.isolation.level": "read_committed"}, streaming=False))
@@ -266,6 +272,8 @@ def clear_words() -> Iterator[None]:
         yield
     except (click.ClickException, Failed):
         raise
+    except HoldfastError as error:
+        raise click.ClickException(with_way_out(str(error))) from error
     except ImportError as error:
         raise click.ClickException(f"{error}: install it with pip install 'holdfast[spark,lake]'") from error
     except Exception as error:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.command_config import command_security
+from holdfast.cli.command_config import command_config, command_security
 from holdfast.cli.connecting import config_option
-from holdfast.cli.failing import OneLineGroup
+from holdfast.cli.failing import OneLineGroup, one_line
 
 
 @click.group(cls=OneLineGroup)
@@ -22,8 +22,9 @@ def spark() -> None:
 @spark.command()
 @click.option("--master", metavar="URL", help="Spark's master, such as spark://HOST:7077: its executors are examined.")
 @click.option(
-    "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers: all of the cluster are tried."
-)
+    "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...",
+    help="Brokers: all of the cluster are tried. Those of --command-config, if it names some.",
+)  # fmt: skip
 @config_option()
 @click.option(
     "--path",
@@ -40,13 +41,13 @@ def doctor(master: str | None, bootstrap: str | None, path: Path | None, as_json
     from rich.console import Console
     from rich.table import Table
 
-    from holdfast.model.errors import HoldfastError
     from holdfast.spark import doctor as work
 
-    try:
-        brokers = [] if bootstrap is None else _addresses(bootstrap)
-    except HoldfastError as error:
-        raise click.ClickException(str(error)) from error
+    bootstrap = bootstrap or command_config().bootstrap
+    if bootstrap is None and command_security() is not None:
+        told = "no broker is tried: expected bootstrap.servers in the file of --command-config, or -b HOST:PORT"
+        click.echo(one_line("spark", told), err=True)
+    brokers = [] if bootstrap is None else _addresses(bootstrap)
     findings = list(work.examine(master=master, brokers=brokers, path=path))
     wrong = [finding for finding in findings if finding.wrong is not None and not finding.is_warning]
     if as_json:
@@ -70,4 +71,5 @@ def _addresses(bootstrap: str) -> list[tuple[str, int]]:
     from holdfast.client.blocking import BlockingClient
 
     with BlockingClient(bootstrap, security=command_security()) as client:
+        client.connect()  # what is wrong with the settings is no matter of trying again
         return [(broker.host, broker.port) for _, broker in sorted(client.metadata([]).brokers.items())]

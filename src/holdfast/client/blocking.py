@@ -121,6 +121,9 @@ class BlockingClient:
 
     # -- KafkaClient -----------------------------------------------------------------------------------------
 
+    def connect(self) -> None:
+        return self._blocking(self.aio.connect)
+
     def metadata(self, topics: Iterable[str] | None = None, *, auto_create: bool = False) -> ClusterMetadata:
         return self._blocking(self.aio.metadata, topics, auto_create=auto_create)
 

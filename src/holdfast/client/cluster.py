@@ -90,12 +90,7 @@ class KafkaClient:
         self._topics: dict[str, TopicView] = {}
 
     async def __aenter__(self) -> Self:
-        try:
-            await self.refresh(())
-        except ConnectionLost as e:
-            if self._pool.logs_in:
-                raise
-            raise ConnectionLost(f"{e}; if it asks for a login, {LOGIN_EXPECTED}") from e
+        await self.connect()
         return self
 
     async def __aexit__(
@@ -105,6 +100,15 @@ class KafkaClient:
 
     def close(self) -> None:
         self._pool.close()
+
+    async def connect(self) -> None:
+        """Not retried: what cannot be reached, or wants what it was not given, says so at once."""
+        try:
+            await self.refresh(())
+        except ConnectionLost as e:
+            if self._pool.logs_in:
+                raise
+            raise ConnectionLost(f"{e}; if it asks for a login, {LOGIN_EXPECTED}") from e
 
     # -- metadata ------------------------------------------------------------------------------------------
 

@@ -102,6 +102,7 @@ def make_plan(
         BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security) as client,
         BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=DIRS_TIMEOUT_S, security=security) as disks,
     ):
+        client.connect()  # a cluster that cannot be reached is said to be so before anything is retried
         view = client.metadata(None if topics is None else sorted(set(topics)))
         for topic in view.topics.values():
             if topic.error is not None:

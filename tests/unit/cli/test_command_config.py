@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +15,8 @@ from holdfast.cli import main as entry
 from holdfast.cli.command_config import CommandConfig, read_command_config
 from holdfast.cli.connecting import cluster_options
 from holdfast.cli.producer_properties import ProducerProperties, producer_properties, settled
+from holdfast.lake.opening import make_table
+from holdfast.lake.position import End, Position, TopicEnds
 from holdfast.model.errors import ConfigError
 from tests.commands import command_at
 from tests.secure_front import FakeSasl, SecureFront
@@ -90,12 +94,46 @@ def test_records_are_read_by_it(front: SecureFront, tmp_path: Path, option: str)
     assert code == 0 and len(out.splitlines()) == 3, err
 
 
+def test_the_doctor_of_spark_tries_the_brokers_of_the_file(front: SecureFront, tmp_path: Path) -> None:
+    where = f"bootstrap.servers={front.bootstrap}\n"
+    for settings, said in (
+        (LOGIN.replace(SECRET, "a wrong one"), "the login is refused"),
+        ("", "if it speaks TLS, expected security.protocol=SSL or SASL_SSL for this listener, in the file of"),
+    ):
+        code, out, err = holdfast("spark", "doctor", "--command-config", file(tmp_path, settings + where))
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert said in err
+
+
+def test_the_lag_of_a_table_is_asked_of_the_brokers_of_the_file(front: SecureFront, tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    made = make_table(place, "parquet", pa.schema([("a", pa.int64())]))
+    ends = TopicEnds(topic_id=None, partitions={0: End(offset=1)})
+    made.put((), Position(sequence=1, topics={"t": ends}))
+    whole = file(tmp_path, LOGIN + f"bootstrap.servers={front.bootstrap}\n")
+    code, out, err = holdfast("lake", "status", "--to", place, "--json", "--command-config", whole)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["topics"]["t"]["partitions"]["0"]["lag"] == 2
+    nothing = file(tmp_path, f"bootstrap.servers={front.bootstrap}\n")
+    code, out, err = holdfast("lake", "status", "--to", place, "--command-config", nothing)
+    assert (code, out) == (1, "")
+    assert "if it speaks TLS, expected security.protocol=SSL or SASL_SSL" in err
+
+
+def test_an_audit_says_at_once_what_a_listener_wants(front: SecureFront) -> None:
+    code, out, err = holdfast("audit", "--quick", "-b", front.bootstrap)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "if it speaks TLS, expected security.protocol=SSL or SASL_SSL" in err
+    assert front.accepted == 1  # it was tried once
+
+
 def test_what_a_listener_wants_is_named_once(front: SecureFront, cluster: LogCluster, tmp_path: Path) -> None:
     code, out, err = holdfast("topics", "list", "-b", front.bootstrap)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert err.endswith(
         "if it speaks TLS, expected security.protocol=SSL or SASL_SSL for this listener, in --command-config FILE\n"
     )
+    assert ": too many connections (max.connections.per.ip, max.connections), or another protocol; if" in err
     code, out, err = holdfast("consume", "t", "-b", front.bootstrap)
     assert code == 1 and "for this listener, in --command-config FILE\n" in err
     targets = [("127.0.0.1", each.port) for each in cluster.brokers.values()]
