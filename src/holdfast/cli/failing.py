@@ -72,7 +72,7 @@ def text_of(error: HoldfastError) -> str:
 
 def reason_of(error: HoldfastError) -> str:
     """The same, for a line that says already what was asked. Pure."""
-    return error.reason or error_name(error)
+    return error.words or error_name(error)
 
 
 @contextlib.contextmanager

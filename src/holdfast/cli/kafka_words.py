@@ -53,4 +53,4 @@ def qualified(error: e.HoldfastError, message: str | None = None) -> str:
 
 def said(error: e.HoldfastError) -> str:
     """The broker's message, or what Kafka's tools say of an error that comes without one."""
-    return error.reason or WORDS.get(code_of(error), exception_name(error))
+    return error.words or WORDS.get(code_of(error), exception_name(error))

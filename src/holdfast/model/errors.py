@@ -18,7 +18,7 @@ class HoldfastError(Exception):
         self.message = message
 
     @property
-    def reason(self) -> str:
+    def words(self) -> str:
         """The message without its context, for who has said what was asked."""
         return self.message.removeprefix(f"{self.context}: ") if self.context else self.message
 

@@ -56,7 +56,7 @@ def test_each_code_says_what_was_asked_and_what_kafka_says_of_it(code: int) -> N
     assert known is not None and error is not None
     assert (type(error), error.retriable) == (type(known), known.retriable)
     assert str(error) == f"election: {WORDS[code]}"
-    assert error.reason == WORDS[code]
+    assert error.words == WORDS[code]
     assert str(refusal(code, None)) == WORDS[code]
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
@@ -64,7 +64,7 @@ def test_each_code_says_what_was_asked_and_what_kafka_says_of_it(code: int) -> N
 def test_what_the_broker_says_is_said() -> None:
     error = refusal(29, "orders may not be read on Sundays", "topic 'orders'")
     assert isinstance(error, TopicAuthorizationFailedError)
-    assert (str(error), error.reason) == ("orders may not be read on Sundays",) * 2
+    assert (str(error), error.words) == ("orders may not be read on Sundays",) * 2
 
 
 def test_what_says_no_more_than_the_code_does_not_hide_what_was_asked() -> None:
