@@ -3,20 +3,27 @@
 Every code of an answer becomes an error here and nowhere else, so that none comes without its reason. Pure.
 """
 
+from typing import Final
+
 from holdfast.model.errors import ClusterAuthorizationFailedError, HoldfastError
 from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.error_words import WORDS
 
 
+_NO_THING: Final = "Authorization failed."
+"""What brokers say of topics that may not be made: less than the code."""
+
+
 def refusal(code: int, message: str | None, context: str = "") -> HoldfastError | None:
-    """The error of a code; None for 0. ``message``: the broker's. Where it has none, or no more than Kafka's words for
-    the code, the error says what was asked, which is ``context``, and those words."""
+    """The error of a code; None for 0. ``message``: the broker's. Where it has none, or names no thing, the error says
+    what was asked, which is ``context``, and then the broker's words or Kafka's for the code."""
     if not code:
         return None
-    words = WORDS.get(code, f"Kafka error {code}")
-    if message and message != words:
-        return error_of(code, message)
-    error = error_of(code, f"{context}: {words}" if context else words)
+    usual = WORDS.get(code, f"Kafka error {code}")
+    words = message or usual
+    if not context or words not in (usual, _NO_THING):
+        return error_of(code, words)
+    error = error_of(code, f"{context}: {words}")
     if error is not None:
         error.context = context
     return error

@@ -70,6 +70,9 @@ def test_what_the_broker_says_is_said() -> None:
 def test_what_says_no_more_than_the_code_does_not_hide_what_was_asked() -> None:
     assert str(refusal(31, REFUSED, "quotas")) == f"quotas: {REFUSED}"
     assert str(refusal(31, "", "quotas")) == f"quotas: {REFUSED}"
+    error = refusal(29, "Authorization failed.", "topic 'orders'")
+    assert error is not None
+    assert (str(error), error.words) == ("topic 'orders': Authorization failed.", "Authorization failed.")
 
 
 def test_a_code_that_nobody_knows_is_named() -> None:
