@@ -90,7 +90,7 @@ def _of_cluster(survey: Survey) -> Iterator[Found]:
         yield Found(kind=Finding.NO_CONTROLLER, text="the cluster has no controller")
     for topic in sorted(survey.view.topics.values(), key=lambda t: t.name):
         if topic.error is not None:
-            yield Found(kind=Finding.TOPIC_UNKNOWN, text=f"topic {topic.name}: {topic.error}")
+            yield Found(kind=Finding.TOPIC_UNKNOWN, text=f"topic {topic.name}: {topic.error.words or topic.error}")
 
 
 def _partitions(survey: Survey) -> Iterator[tuple[TopicPartition, PartitionMetadata]]:

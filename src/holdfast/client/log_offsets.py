@@ -76,7 +76,7 @@ async def _known_offsets(
     failed = {tp: at for tp, at in found.items() if isinstance(at, HoldfastError)}
     if failed:
         why = next(iter(failed.values()))
-        raise LeaderNotAvailableError(f"offsets of {named(sorted(failed))} cannot be told: {why}")
+        raise LeaderNotAvailableError(f"offsets of {named(sorted(failed))} cannot be told: {why.words or why}")
     return {tp: at.offset for tp, at in found.items() if isinstance(at, OffsetAt)}
 
 

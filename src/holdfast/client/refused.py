@@ -9,7 +9,6 @@ from holdfast.model.errors import ClusterAuthorizationFailedError, HoldfastError
 from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.error_words import WORDS
 
-
 _NO_THING: Final = "Authorization failed."
 """What brokers say of topics that may not be made: less than the code."""
 

@@ -122,7 +122,7 @@ def _of_partitions(
     never: list[TopicPartition] = []
     for topic in sorted(survey.view.topics.values(), key=lambda t: t.name):
         if topic.error is not None:
-            yield Hindrance(text=f"topic {topic.name}: {topic.error}")
+            yield Hindrance(text=f"topic {topic.name}: {topic.error.words or topic.error}")
         for partition in topic.partitions:
             tp = TopicPartition(topic.name, partition.partition)
             wanted = {r for r in partition.replicas if (r, tp) not in given_up} - survey.adding.get(tp, frozenset())
