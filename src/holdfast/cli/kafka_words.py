@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from holdfast.model import errors as e
 from holdfast.model import group_errors as g
 from holdfast.protocol.error_codes import code_of
-from holdfast.protocol.error_words import WORDS
+from holdfast.protocol.error_words import words_of
 
 PACKAGE: Final = "org.apache.kafka.common.errors"
 
@@ -53,4 +53,4 @@ def qualified(error: e.HoldfastError, message: str | None = None) -> str:
 
 def said(error: e.HoldfastError) -> str:
     """The broker's message, or what Kafka's tools say of an error that comes without one."""
-    return error.words or WORDS.get(code_of(error), exception_name(error))
+    return error.words or words_of(code_of(error))

@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.model.errors import ClusterAuthorizationFailedError, HoldfastError
 from holdfast.protocol.error_codes import error_of
-from holdfast.protocol.error_words import WORDS
+from holdfast.protocol.error_words import words_of
 
 _NO_THING: Final = "Authorization failed."
 """What brokers say of topics that may not be made: less than the code."""
@@ -15,10 +15,10 @@ _NO_THING: Final = "Authorization failed."
 
 def refusal(code: int, message: str | None, context: str = "") -> HoldfastError | None:
     """The error of a code; None for 0. ``message``: the broker's. Where it has none, or names no thing, the error says
-    what was asked, which is ``context``, and then the broker's words or Kafka's for the code."""
+    what was asked, which is ``context``, and then the broker's words or the name of the code."""
     if not code:
         return None
-    usual = WORDS.get(code, f"Kafka error {code}")
+    usual = words_of(code)
     words = message or usual
     if not context or words not in (usual, _NO_THING):
         return error_of(code, words)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from holdfast.client.errors import AuthenticationError, BrokerUnreachable
 from holdfast.client.oauth import TokenEndpoint, UnsecuredToken
 from holdfast.model.errors import UnsupportedVersionError
-from holdfast.protocol.error_words import WORDS
+from holdfast.protocol.error_words import words_of
 from holdfast.protocol.sasl_codec import (
     AUTHENTICATE,
     AUTHENTICATE_VERSIONS,
@@ -99,7 +99,7 @@ def log_in(sasl: SaslSettings, address: str, version: int, token: str | None) ->
         answer = decode_authenticate(version, body)
         if answer.error_code:
             expected = "a token that it takes" if sasl.token is not None else "a user and a password that it knows"
-            reason = answer.message or WORDS.get(answer.error_code, f"error {answer.error_code}").rstrip(".")
+            reason = answer.message or words_of(answer.error_code).rstrip(".")
             raise AuthenticationError(
                 f"{where}: the login is refused ({reason}), expected {expected} in sasl.jaas.config"
             )

@@ -39,7 +39,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.error_codes import error_of
-from holdfast.protocol.error_words import WORDS
+from holdfast.protocol.error_words import words_of
 from holdfast.security.acls import AclBinding, AclEntry, AclFilter, ResourcePattern
 from holdfast.security.resources import Operation, Permission, ResourceKind
 from tests.unit.client.fakes import FakeBroker
@@ -55,9 +55,9 @@ def test_each_code_says_what_was_asked_and_what_kafka_says_of_it(code: int) -> N
     error = refusal(code, None, "election")
     assert known is not None and error is not None
     assert (type(error), error.retriable) == (type(known), known.retriable)
-    assert str(error) == f"election: {WORDS[code]}"
-    assert error.words == WORDS[code]
-    assert str(refusal(code, None)) == WORDS[code]
+    assert str(error) == f"election: {words_of(code)}"
+    assert error.words == words_of(code)
+    assert str(refusal(code, None)) == words_of(code)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
