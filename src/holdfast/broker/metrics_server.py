@@ -5,6 +5,11 @@ nothing but the head of a request, closes after each answer. Everything is bound
 of a request, how much of a page is made in one turn of the loop; a page serves all who ask within a second. It answers
 from the beginning of the start on, when there is health to be told and no metric yet.
 
+    came --a whole head--> asks --the answer is taken--> closed        came --5 s, or 200 came later--> closed
+
+Nobody logs in here, and an orchestrator kills a broker that does not say that it lives. So connections that ask nothing
+take no place of those that ask, and /health/live and /health/ready, which cost nothing, are never refused.
+
 Metrics never keep a broker from serving: a port that is taken is told in the log and tried again.
 """
 
@@ -34,7 +39,12 @@ HEALTH = "/health/"
 LIVE, READY, SAFE_TO_STOP = "live", "ready", "safe-to-stop"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 JSON_TYPE = "application/json"
-MAX_CONNECTIONS = 16
+MAX_ASKING = 16
+"""Connections that have asked for what has to be made, and have not taken it yet."""
+MAX_SILENT = 200
+"""Connections without a whole request. Twice as many as are accepted in one turn of the loop: who asks at once is read
+before so many have come later."""
+SILENT_S = 5.0
 MAX_HEAD_BYTES = 8192
 REQUEST_TIMEOUT_S = 10.0
 FRESH_S = 1.0
@@ -65,6 +75,10 @@ class MetricsServer:
         self._server: asyncio.Server | None = None
         self._thread: WorkThread | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        """The oldest first."""
+        self._asking: dict[asyncio.StreamWriter, bool] = {}
+        """Whether its answer is on the way; the oldest first."""
         self._retry: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
         self._page: asyncio.Task[bytes] | None = None
@@ -135,25 +149,59 @@ class MetricsServer:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        writer.transport.set_write_buffer_limits(high=0)  # what is drained then is taken by the kernel
+        taken = False
         try:
-            if len(self._connections) > MAX_CONNECTIONS:
-                writer.write(_answer("503 Service Unavailable", b"too many connections\n"))
-            else:
-                async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                    writer.write(await self._respond(reader))
-                    await writer.drain()
+            head = await self._head(reader, writer)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                answer = await self._respond(head, writer)
+                if writer in self._asking:
+                    self._asking[writer] = True
+                writer.write(answer)
+                await writer.drain()
+            taken = True
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
-            pass  # who asked has gone, or says nothing
+            pass  # who asked has gone, or says nothing, or takes nothing
         except Exception:
             log.exception("metrics: a request failed")
         finally:
             self._connections.discard(task)
-            writer.close()
+            self._silent.pop(writer, None)
+            self._asking.pop(writer, None)
+            if taken:
+                writer.close()
+            else:
+                writer.transport.abort()  # close would wait for what nobody takes
 
-    async def _respond(self, reader: asyncio.StreamReader) -> bytes:
+    async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        """Of a request; empty where it is too long. Where too many are silent the oldest goes: one that means it has
+        asked by then."""
+        self._silent[writer] = None
+        if len(self._silent) > MAX_SILENT:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.transport.abort()
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
+            async with asyncio.timeout(SILENT_S):
+                return await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
+            return b""
+        finally:
+            self._silent.pop(writer, None)
+
+    def _may_ask(self, writer: asyncio.StreamWriter) -> bool:
+        """Whether there is a place for what has to be made. Who does not take an answer gives way to who asks."""
+        if len(self._asking) >= MAX_ASKING:
+            slow = next((each for each, is_made in self._asking.items() if is_made), None)
+            if slow is None:
+                return False
+            del self._asking[slow]
+            slow.transport.abort()
+        self._asking[writer] = False
+        return True
+
+    async def _respond(self, head: bytes, writer: asyncio.StreamWriter) -> bytes:
+        if not head:
             return _answer("431 Request Header Fields Too Large", b"")
         method, _, rest = head.split(b"\r\n", 1)[0].partition(b" ")
         target, _, version = rest.partition(b" ")
@@ -162,6 +210,8 @@ class MetricsServer:
         if method not in (b"GET", b"HEAD"):
             return _answer("405 Method Not Allowed", b"", "Allow: GET, HEAD\r\n")
         is_head, path = method == b"HEAD", target.partition(b"?")[0].decode("latin-1")
+        if path in (PATH, HEALTH + SAFE_TO_STOP) and not self._may_ask(writer):
+            return _answer("503 Service Unavailable", b"too many connections\n")
         if path.startswith(HEALTH):
             return await self._health(path.removeprefix(HEALTH), is_head=is_head)
         if path != PATH:
