@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from holdfast.client.security import SecuritySettings
 from holdfast.console.app import make_app
+from holdfast.console.connections import protocol_of
 from holdfast.console.guard import AccessRules, names_of
 from holdfast.console.host import ConsoleHost, ConsoleSettings
 from holdfast.console.login_gate import LoginGate
@@ -30,6 +31,8 @@ TOKEN_NAME: Final = "console.token"
 TOKEN_BYTES: Final = 24
 TOKEN_TRIES: Final = 4
 BACKLOG: Final = 128
+"""Connections accepted in one turn of the loop. Fewer than there may be: who asks at once is read before so many have
+come later that it is closed."""
 MOST_AT_ONCE: Final = 500
 STOP_S: Final = 1
 KEPT_ALIVE_S: Final = 30
@@ -233,7 +236,8 @@ def serve(asked: ConsoleAsked, listens: socket.socket) -> int:
     config = uvicorn.Config(
         app,
         loop="asyncio",
-        http="h11",
+        http=protocol_of(),
+        backlog=BACKLOG,
         ws="none",
         lifespan="on",
         log_config=None,
