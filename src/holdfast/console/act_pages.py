@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.console.acts import Act, ActOutcome, ActPlan, ActRefused, said
@@ -27,6 +27,7 @@ class ActPages:
 
     def __init__(self, host: ConsoleHost) -> None:
         self._host = host
+        self._doing: set[asyncio.Task[ActOutcome]] = set()
 
     # -- the token ---------------------------------------------------------------------------------------------
 
@@ -106,17 +107,24 @@ class ActPages:
             return await self._host.trouble(request, str(e), status=409)
         if done is not None:
             return _see(done)
-        plan = await self._planned(act, form)
+        try:
+            plan = await self._planned(act, form)
+        except asyncio.CancelledError:  # who sent it has logged out: nothing is done
+            self._host.log.give_up(once)
+            raise
         problem = plan.refused
         if problem is None and plan.confirm is not None and form.get("confirm", "") != plan.confirm:
             problem = f"what was typed is not {plan.confirm}"
         if problem is not None:
             self._host.log.give_up(once)
             return await self._shown(request, act, form, plan, status=422, problem=problem)
-        return _see(await asyncio.shield(self._done(act, form, plan, once, request)))
+        doing = asyncio.get_running_loop().create_task(self._done(act, form, plan, once, request))
+        self._doing.add(doing)
+        doing.add_done_callback(self._doing.discard)
+        return _see(await asyncio.shield(doing))
 
     async def _done(self, act: Act, form: Mapping[str, str], plan: ActPlan, once: str, request: Request) -> ActOutcome:
-        """Also when the browser goes away meanwhile."""
+        """Also when the browser goes away meanwhile, or its user logs out: what has begun is in the log."""
         lines: list[str] = []
         error = None
         try:
@@ -148,10 +156,13 @@ def _see(outcome: ActOutcome) -> Response:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """Fields of a form as browsers send it; one that is too large has none."""
+    """Fields of a form as browsers send it; one that is too large, or does not come whole, has none."""
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST_FORM:
-            return {}
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > LARGEST_FORM:
+                return {}
+    except ClientDisconnect:
+        return {}
     return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=50))

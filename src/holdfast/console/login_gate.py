@@ -7,7 +7,8 @@ Each user who is logged in has a console of its own inside (a poller, acts, stre
 one may see. Passwords are asked of the brokers and kept in memory for as long as the session is. Metrics and health are
 answered in the name of the console's own user, where its file has one.
 
-Owns sessions and the consoles that they need. Forms are taken from this console's own pages alone (Origin), and the
+Owns sessions and the consoles that they need. What is answered belongs to the session that it was asked for with, and
+ends with it, a stream too. Forms are taken from this console's own pages alone (Origin), and the
 cookie is sent by no other site (SameSite=Strict).
 """
 
@@ -16,7 +17,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
@@ -36,8 +37,10 @@ from holdfast.console.act_pages import form_of
 from holdfast.console.app import KeptFiles, make_app
 from holdfast.console.guard import SAFE, AccessGuard, AccessRules
 from holdfast.console.host import ConsoleHost, ConsoleSettings, environment
+from holdfast.console.login_limits import LoginLimits
 from holdfast.console.poller import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S
 from holdfast.console.sessions import Sessions
+from holdfast.console.under_way import AnswersUnderWay
 from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger(__name__)
@@ -48,9 +51,14 @@ FOR_PROGRAMS: Final = ("/metrics", "/health")
 COOKIE_BYTES: Final = 32
 MOST_CHARACTERS: Final = 1024
 AT_ONCE: Final = 4
-"""Logins that brokers are asked about at the same time; one more is told to wait."""
-FAILED_S: Final = 0.5
+"""Logins that brokers are asked about at the same time; others wait for their turn."""
+TURN_S: Final = 10.0
+"""For so long; brokers that do not answer would gather logins otherwise."""
 SWEEP_S: Final = 30.0
+REFUSALS: Final = 3
+"""Looks at the cluster one after the other at which a user was refused, who is logged out then: one broker alone may
+know the old password yet."""
+TRY_AGAIN: Final = "there are too many logins at the moment: try again"
 REFUSED: Final = "the brokers do not take this user and password"
 
 
@@ -79,13 +87,17 @@ class LoginGate:
         *,
         has_own_user: bool,
         clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._settings = settings
         self._security = security
         self._clock = clock
+        self._wait = wait
         self._sessions: Sessions[SecuritySettings] = Sessions()
         self._inside: dict[SecuritySettings, tuple[ConsoleHost, ASGIApp]] = {}
-        self._asking = 0
+        self._under_way = AnswersUnderWay()
+        self._limits = LoginLimits()
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._own: ConsoleHost | None = None
@@ -128,12 +140,20 @@ class LoginGate:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_S)
-            self._sessions.expire(self._clock())
-            self._close_unused()
+            await self._wait(SWEEP_S)
+            self._end_sessions()
+
+    def _end_sessions(self) -> None:
+        """Those whose time is over, and those of users whom the brokers do not take any more."""
+        self._sessions.expire(self._clock())
+        for who, (host, _) in self._inside.items():
+            if host.poller.refusals >= REFUSALS:
+                self._sessions.end_all_of(who)
+        self._close_unused()
 
     def _close_unused(self) -> None:
-        """Consoles whose users have all gone."""
+        """What is answered to sessions that are over, and consoles whose users have all gone."""
+        self._under_way.keep(self._sessions.keys())
         for who in self._inside.keys() - self._sessions.users():
             host, _ = self._inside.pop(who)
             host.news.close()
@@ -160,12 +180,12 @@ class LoginGate:
         if path == LOGOUT and request.method == "POST":
             await self._log_out(request)(scope, receive, send)
             return
-        who = self._sessions.user(self._cookies(request), self._clock())
-        inside = None if who is None else self._inside.get(who)
-        if inside is None:
+        found = self._sessions.found(self._cookies(request), self._clock())
+        inside = None if found is None else self._inside.get(found[1])
+        if found is None or inside is None:
             await _elsewhere(request)(scope, receive, send)
             return
-        await inside[1](scope, receive, send)
+        await self._under_way.answer(found[0], inside[1], _elsewhere(request), scope, receive, send)
 
     def _form(self, problem: str | None = None, status: int = 200, user: str = "") -> Response:
         return HTMLResponse(self._page.render(problem=problem, user=user), status)
@@ -175,24 +195,40 @@ class LoginGate:
         user, password = form.get("user", ""), form.get("password", "")
         if not user or not password or max(len(user), len(password)) > MOST_CHARACTERS or "\0" in user + password:
             return self._form("expected a user and a password", 422)
-        if self._asking >= AT_ONCE:
-            return self._form("there are too many logins at the moment: try again", 429, user)
+        address = _from(request)
+        answer_s = self._limits.admit(address, user, self._clock())
+        if answer_s is None:
+            return self._form(TRY_AGAIN, 429, user)
         assert self._security.sasl is not None
         who = replace(self._security, sasl=replace(self._security.sasl, user=user, password=password))
-        self._asking += 1
         try:
-            await self._asked(who)
+            took_it = await self._asked_in_turn(who)
         except AuthenticationError as e:
-            log.warning("a login as %r from %s is refused: %s", user, _from(request), e)
-            await asyncio.sleep(FAILED_S)
+            log.warning("a login as %r from %s is refused: %s", user, address, e)
+            await self._wait(max(0.0, answer_s - self._clock()))  # nobody else waits for that
             return self._form(REFUSED, 403, user)
         except (HoldfastError, OSError, TimeoutError) as e:
+            self._limits.forgive(address, user)
             return self._form(str(e) or type(e).__name__, 502, user)
-        finally:
-            self._asking -= 1
+        self._limits.forgive(address, user)
+        if not took_it:
+            return self._form(TRY_AGAIN, 429, user)
         if not self._sessions.may_begin(who):
             return self._form("too many users are logged in: one of them has to log out", 503, user)
         return self._begun(request, who, user)
+
+    async def _asked_in_turn(self, who: SecuritySettings) -> bool:
+        """False: its turn did not come. AuthenticationError, HoldfastError, OSError, TimeoutError."""
+        try:
+            async with asyncio.timeout(TURN_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            return False
+        try:
+            await self._asked(who)
+        finally:
+            self._turns.release()
+        return True
 
     async def _asked(self, who: SecuritySettings) -> None:
         """A connection to a broker, which checks the user."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from holdfast import __version__
 from holdfast.client.admin import AdminClient
+from holdfast.client.errors import AuthenticationError
 from holdfast.client.security import SecuritySettings
 from holdfast.client.views import ClusterMetadata
 from holdfast.console.changes import Change, changes
@@ -93,6 +94,8 @@ class ClusterPoller:
         self.changes: tuple[Change, ...] = ()
         self.rates = RateHistory()
         self.scraped: ScrapedPage | None = None
+        self.refusals = 0
+        """Looks one after the other at which a broker did not take user and password."""
 
     def start(self) -> None:
         self._thread.start()
@@ -228,10 +231,12 @@ class ClusterPoller:
                         min_isr=before.min_isr,
                     )
         except (HoldfastError, OSError, TimeoutError) as e:
+            self.refusals = self.refusals + 1 if isinstance(e, AuthenticationError) else 0
             return self._failed(str(e) or type(e).__name__)
         except Exception:  # a mistake of ours: the pages that there are go on, and say that they are old
             log.exception("a look at the cluster has failed")
             return self._failed(OUR_MISTAKE)
+        self.refusals = 0
         self._found(before, after)
         return True
 

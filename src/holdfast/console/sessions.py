@@ -32,6 +32,10 @@ class Sessions(Generic[W]):
     def __init__(self) -> None:
         self._by_cookie: dict[bytes, _Session[W]] = {}
 
+    def keys(self) -> frozenset[bytes]:
+        """Of the sessions that there are."""
+        return frozenset(self._by_cookie)
+
     def users(self) -> frozenset[W]:
         return frozenset(each.who for each in self._by_cookie.values())
 
@@ -46,17 +50,26 @@ class Sessions(Generic[W]):
             del self._by_cookie[key]
         self._by_cookie[_hashed(cookie)] = _Session(who, now_s, now_s)
 
-    def user(self, cookies: Iterable[str], now_s: float) -> W | None:
-        """Of a request with these cookies, which counts as use; None: nobody's."""
+    def found(self, cookies: Iterable[str], now_s: float) -> tuple[bytes, W] | None:
+        """The key and the user of a request with these cookies, which counts as use; None: nobody's."""
         for cookie in cookies:
-            found = self._by_cookie.get(_hashed(cookie))
+            key = _hashed(cookie)
+            found = self._by_cookie.get(key)
             if found is not None and not _is_over(found, now_s):
                 found.used_s = now_s
-                return found.who
+                return key, found.who
         return None
+
+    def user(self, cookies: Iterable[str], now_s: float) -> W | None:
+        """As ``found``, the user alone."""
+        found = self.found(cookies, now_s)
+        return None if found is None else found[1]
 
     def end(self, cookie: str) -> None:
         self._by_cookie.pop(_hashed(cookie), None)
+
+    def end_all_of(self, who: W) -> None:
+        self._by_cookie = {key: each for key, each in self._by_cookie.items() if each.who != who}
 
     def expire(self, now_s: float) -> None:
         """Those whose time is over go."""
