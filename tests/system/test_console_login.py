@@ -89,12 +89,16 @@ def test_another_user_is_told_what_it_may_not_do(cluster: Cluster, page: Page) -
 def test_after_logging_out_no_tab_shows_anything(cluster: Cluster, page: Page, context: BrowserContext) -> None:
     log_in(page, *login_of(cluster, "admin"))
     expect(page.locator("header")).to_contain_text("admin")
-    with tab_of(context) as other:
+    with tab_of(context) as other, tab_of(context) as following:
         other.goto("/topics")
         expect(other.locator("main")).to_contain_text("orders")
+        following.goto("/messages?topic=orders")
+        following.get_by_role("button", name="Follow what is written").click()
+        expect(following.locator("#progress")).to_have_text("waiting for records")
         page.get_by_role("button", name="Log out").click()
         expect(page).to_have_url(LOGIN)
         expect(other).to_have_url(LOGIN)
+        expect(following).to_have_url(LOGIN)
         # And after another login pages follow the cluster again.
         log_in(page, *login_of(cluster, "admin"))
         expect(page.locator("header")).to_contain_text("admin")

@@ -51,7 +51,7 @@ def ask(
     host: ConsoleHost, method: str, path: str, /, headers: Mapping[str, str] | None = None, **query: Any
 ) -> RouteAnswer:
     """The answer of the application, its middleware included."""
-    return asyncio.run(_ask(app_of(host), method, path, headers or {}, query))
+    return asyncio.run(answer_of(app_of(host), method, path, headers or {}, query))
 
 
 @lru_cache(maxsize=2)
@@ -59,8 +59,8 @@ def app_of(host: ConsoleHost) -> Starlette:
     return make_app(host)
 
 
-async def _ask(
-    app: Starlette, method: str, path: str, headers: Mapping[str, str], query: Mapping[str, Any]
+async def answer_of(
+    app: Starlette, method: str, path: str, headers: Mapping[str, str], query: Mapping[str, Any], body: bytes = b""
 ) -> RouteAnswer:
     given = {"host": HOST, **headers}
     scope = {
@@ -72,7 +72,7 @@ async def _ask(
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Any) -> None:
         sent.append(message)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
+import socket
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast.client.disks import last_copies
 from holdfast.console.act_pages import with_first_choices
-from holdfast.console.acts import MOST_KEPT, ActLog, ActRefused, command, number
+from holdfast.console.acts import LOG_NAME, MOST_KEPT, ActLog, ActRefused, command, number
+from holdfast.console.app import make_app
 from holdfast.console.disk_acts import HealDirectory, MoveReplicas, replicas_named
 from holdfast.console.group_acts import time_of_text
+from holdfast.console.host import ConsoleHost
 from holdfast.console.replica_acts import with_plan
 from holdfast.model.types import TopicPartition
+from tests.unit.console.asking import ORIGIN, answer_of, console
 from tests.unit.console.snapshots import disk, snapshot, topic
 
 ACT = HealDirectory("b:1")
@@ -25,6 +31,28 @@ def done(log: ActLog, once: str, error: str | None = None) -> int:
     assert log.begin(once) is None
     form = {"path": "/disks/<b>\n", "once": once, "confirm": "x"}
     return log.end(once, ACT, form, 1_700_000_000_000, ["holdfast x"], ["it is online"], error, "127.0.0.1").number
+
+
+def test_an_act_that_is_cut_before_it_is_done_may_be_sent_again(tmp_path: Path) -> None:
+    """Its user has logged out while the brokers were asked for its plan."""
+
+    async def cut(silent: socket.socket) -> ConsoleHost:
+        host = console(tmp_path, now=snapshot(topics=[topic("t")], alive=()))
+        host.settings = replace(host.settings, bootstrap=(f"127.0.0.1:{silent.getsockname()[1]}",))
+        headers = {"origin": ORIGIN, "cookie": f"{host.rules.cookie_name}={host.rules.cookie_value}"}
+        form = b"once=1&topic=t&confirm=t"
+        sending = asyncio.ensure_future(answer_of(make_app(host), "POST", "/act/delete-topic", headers, {}, form))
+        connection, _ = await asyncio.get_running_loop().sock_accept(silent)
+        with connection, pytest.raises(ActRefused, match="it is being done"):
+            host.log.begin("1")
+        sending.cancel()
+        assert isinstance((await asyncio.gather(sending, return_exceptions=True))[0], asyncio.CancelledError)
+        return host
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.setblocking(False)
+        assert asyncio.run(cut(silent)).log.begin("1") is None
+    assert not (tmp_path / LOG_NAME).exists()
 
 
 def test_every_act_is_one_line_of_a_file_of_the_users(tmp_path: Path) -> None:
