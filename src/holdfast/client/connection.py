@@ -28,7 +28,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.oauth import token_of
 from holdfast.client.sasl import SaslSettings, log_in
-from holdfast.client.security import ALERT, CLOSED_AT_ONCE, PLAINTEXT_TO_TLS, nobody_is_there, tls_error
+from holdfast.client.security import ALERT, CLOSED_AT_ONCE, PLAINTEXT_TO_TLS, TlsNames, nobody_is_there, tls_error
 from holdfast.client.tls_connect import connect_tls
 from holdfast.client.wire import decode_response, encode_request, encode_request_raw, response_body
 from holdfast.model.errors import HoldfastError
@@ -82,6 +82,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         *,
         on_close: Callable[[Exception | None], None] | None = None,
         ssl: ssl_module.SSLContext | None = None,
+        tls_names: TlsNames | None = None,
         sasl: SaslSettings | None = None,
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
@@ -91,6 +92,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.client_id = client_id
         self._on_close = on_close
         self._ssl = ssl
+        self._tls_names = tls_names or TlsNames()
         self._sasl = sasl
         self._max_response_bytes = max_response_bytes
         self._max_in_flight = max_in_flight
@@ -162,7 +164,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             except ssl_module.SSLError as e:
                 if nobody_is_there(e):
                     raise BrokerUnreachable(self.address, refused=True, reason="its broker was killed") from None
-                failed = tls_error(self.address, e)
+                failed = tls_error(self.address, e, self._tls_names)
                 if failed is not None:
                     raise failed from None
                 errors.append(e)
@@ -441,7 +443,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._kept = None
         refused = error if isinstance(error, AuthenticationError) else None
         if isinstance(error, ssl_module.SSLError):
-            refused = tls_error(self.address, error)
+            refused = tls_error(self.address, error, self._tls_names)
         reason = str(error) if error is not None else "closed by this side"
         for one in pending.values():
             one.on_response(None, refused or ConnectionLost(f"connection to {self.address} ended: {reason}"))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from holdfast.client.pkcs12 import JKS_MAGIC, keytool_line, pem_of_pkcs12
-from holdfast.client.security import TLS_VERSIONS, TlsSettings, load_shown
-from holdfast.client.security_options import TLS_KEYS, SecurityOptions
+from holdfast.client.security import TLS_VERSIONS, TlsSettings, UnusableTls, load_shown
+from holdfast.client.security_options import KEYSTORE, TLS_KEYS, SecurityOptions
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import SecurityProtocol
 
@@ -34,7 +34,7 @@ _ASKED: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerTls:
-    """What a listener speaks TLS with. A value; two that are equal make the same context."""
+    """What a listener speaks TLS with. A value; two that are equal but for names make the same context."""
 
     settings: TlsSettings
     asks: str
@@ -45,6 +45,10 @@ class ListenerTls:
     """How the name in a client's certificate becomes a principal."""
     may_change_name: bool
     may_change_hosts: bool
+
+    def speaks_as(self, other: ListenerTls) -> bool:
+        """Whether the two are the same by whichever keys and files they are given."""
+        return replace(self, settings=replace(self.settings, names=other.settings.names)) == other
 
 
 class ListenerTlsOptions(SecurityOptions):
@@ -80,11 +84,20 @@ class ListenerTlsOptions(SecurityOptions):
         return "PKCS12" if beginning[:1] == b"\x30" else "PEM"
 
     def wrong(self, name: str, what: str, *, shown: bool = False) -> ConfigError:
-        value = repr(self.text(name)) if shown else "[hidden]"
+        value = repr(self.text(name)) if shown or name in LOCATIONS else "[hidden]"
         return ConfigError(f"Invalid value {value} of {self.full(name)}: {what}")
+
+    def wrong_for_listener(self, name: str, what: str) -> ConfigError:
+        """The same, for what may be good for another listener that has the same key."""
+        value = repr(self.text(name)) if name in (*LOCATIONS, CLIENT_AUTH) else "[hidden]"
+        return ConfigError(f"Invalid value {value} of {self.full(name)} for listener {self.listener}: {what}")
 
     def missing(self, name: str, why: str) -> ConfigError:
         return ConfigError(f"{self.full(name)} is missing: {why}")
+
+    def shows_the_same(self, other: ListenerTlsOptions) -> bool:
+        """Whether the two listeners have one keystore."""
+        return all(self.text(name) == other.text(name) for name in KEYSTORE)
 
     def files(self) -> tuple[str, ...]:
         """Those that are read, and change when a certificate is renewed."""
@@ -100,16 +113,19 @@ class ListenerTlsOptions(SecurityOptions):
             )
         made = ListenerTls(
             settings=settings,
-            asks=self._asks(protocol),
+            asks=self.asks(protocol),
             ciphers=self._ciphers(settings.oldest),
             rules=self.text(RULES) or "DEFAULT",
             may_change_name=(self.text("ssl.allow.dn.changes") or "").lower() == "true",
             may_change_hosts=(self.text("ssl.allow.san.changes") or "").lower() == "true",
         )
-        server_context(made)
+        try:
+            server_context(made)
+        except UnusableTls as error:
+            raise self.unusable(error) from None
         return made
 
-    def _asks(self, protocol: SecurityProtocol) -> str:
+    def asks(self, protocol: SecurityProtocol) -> str:
         """As in Kafka (KIP-684) a listener with SASL asks for certificates only where that is said for it alone."""
         if protocol is SecurityProtocol.SASL_SSL and self.full(CLIENT_AUTH) == CLIENT_AUTH:
             return "none"
@@ -213,7 +229,7 @@ def _known_ciphers() -> frozenset[str]:
 
 
 def server_context(tls: ListenerTls) -> ssl.SSLContext:
-    """ConfigError if the certificates or the key cannot be used."""
+    """UnusableTls if the certificates or the key cannot be used."""
     settings = tls.settings
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = TLS_VERSIONS[settings.oldest]

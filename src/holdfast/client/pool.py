@@ -60,7 +60,9 @@ class ConnectionPool:
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
-        self._ssl = None if security is None or security.tls is None else tls_context(security.tls)
+        tls = None if security is None else security.tls
+        self._ssl = None if tls is None else tls_context(tls)
+        self._tls_names = None if tls is None else tls.names
         self._sasl = None if security is None else security.sasl
         self._nodes: dict[BrokerId, BrokerNode] = {}
         self._open: dict[tuple[str, int], BrokerConnection] = {}
@@ -125,7 +127,7 @@ class ConnectionPool:
         return await asyncio.shield(opening)
 
     async def _connect(self, host: str, port: int) -> BrokerConnection:
-        connection = BrokerConnection(host, port, self._client_id, ssl=self._ssl)
+        connection = BrokerConnection(host, port, self._client_id, ssl=self._ssl, tls_names=self._tls_names)
         await connection.open(self._connect_timeout_s)
         try:
             request = ApiVersionsRequest(client_software_name="holdfast", client_software_version=__version__)

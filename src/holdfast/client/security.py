@@ -12,6 +12,7 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 from typing import Final
 
@@ -41,6 +42,34 @@ _KILLED: Final = "TLSV1_CERTIFICATE_UNOBTAINABLE"
 """Alert 111 of TLS: no server says it, the port of a killed broker does, to the controller."""
 
 
+class Unusable(Enum):
+    """What of the settings OpenSSL cannot use."""
+
+    TRUSTSTORE = "truststore"
+    PASSWORD = "password"
+    """It does not open the key."""
+    MISMATCH = "mismatch"
+    """The key is not that of the certificate."""
+    KEYSTORE = "keystore"
+
+
+class UnusableTls(ConfigError):
+    """``reason``: OpenSSL's, in few words."""
+
+    def __init__(self, what: Unusable, reason: str) -> None:
+        super().__init__(f"the {what.value} of TLS cannot be used: {reason}")
+        self.what = what
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsNames:
+    """The settings by which the stores were given, as a person is told them: no secret among it."""
+
+    truststore: str = "ssl.truststore.certificates"
+    keystore: str = "ssl.keystore.certificate.chain with ssl.keystore.key"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
     """PEM texts, as ``pem_blocks`` writes them. ``trusted`` None: the authorities that the system trusts."""
@@ -54,6 +83,7 @@ class TlsSettings:
     check_hostname: bool = True
     oldest: str = "TLSv1.2"
     newest: str = "TLSv1.3"
+    names: TlsNames = TlsNames()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +110,7 @@ def pem_blocks(text: str) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=32)
 def tls_context(settings: TlsSettings, from_whom: str | None = None) -> ssl.SSLContext:
-    """ConfigError if the certificates or the key cannot be used. One per settings: a process has few of them.
+    """UnusableTls if the certificates or the key cannot be used. One per settings: a process has few of them.
     ``from_whom``: FROM_CONTROLLER or FROM_BROKER, for connections between brokers."""
     context = TellingContext(ssl.PROTOCOL_TLS_CLIENT)
     if from_whom is not None:
@@ -96,26 +126,32 @@ def tls_context(settings: TlsSettings, from_whom: str | None = None) -> ssl.SSLC
         try:
             context.load_verify_locations(cadata=settings.trusted)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"the truststore holds a certificate that cannot be read: {_reason(error)}") from None
+            raise UnusableTls(Unusable.TRUSTSTORE, _reason(error)) from None
     if settings.certificates is not None and settings.key is not None:
         load_shown(context, settings)
     return context
 
 
 def load_shown(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """UnusableTls."""
+
     def password() -> str:  # without one OpenSSL would ask at the terminal
         if settings.key_password is None:
-            raise ConfigError("the keystore's key is encrypted: expected ssl.key.password")
+            raise UnusableTls(Unusable.PASSWORD, "the key is encrypted")
         return settings.key_password
 
     with _readable(f"{settings.certificates}{settings.key}") as path:
         try:
             context.load_cert_chain(path, password=password)
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(
-                f"the keystore's key and certificate cannot be used: {_reason(error)}; expected a key in PKCS #8 that "
-                "belongs to the first certificate, and its password if it has one"
-            ) from None
+            reason = getattr(error, "reason", None)
+            if reason == "KEY_VALUES_MISMATCH" or reason == "KEY_TYPE_MISMATCH":
+                what = Unusable.MISMATCH
+            elif settings.key_password is not None and "ENCRYPTED" in (settings.key or ""):
+                what = Unusable.PASSWORD
+            else:
+                what = Unusable.KEYSTORE
+            raise UnusableTls(what, _reason(error)) from None
 
 
 @contextlib.contextmanager
@@ -146,20 +182,20 @@ def nobody_is_there(error: ssl.SSLError) -> bool:
     return error.reason == _KILLED
 
 
-def tls_error(address: str, error: ssl.SSLError) -> AuthenticationError | None:
+def tls_error(address: str, error: ssl.SSLError, names: TlsNames) -> AuthenticationError | None:
     """What a failed handshake means, for whom trying again is no use; None if only the connection broke."""
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return None
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(
             f"broker {address}: its certificate is not trusted: {error.verify_message}; expected one that "
-            "ssl.truststore.certificates (or the system) vouches for, and that names the host in bootstrap.servers"
+            f"{names.truststore} vouches for, and that names the host by which the broker is reached"
         )
     reason = _reason(error)
     if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
         return AuthenticationError(
             f"broker {address}: it does not take the client's certificate ({reason}); expected one in "
-            "ssl.keystore.certificate.chain, with ssl.keystore.key, that the broker trusts"
+            f"{names.keystore} that the broker trusts"
         )
     return AuthenticationError(
         f"broker {address}: the TLS handshake failed ({reason}); expected a listener with TLS and a common version of "

@@ -11,7 +11,16 @@ from typing import Final
 
 from holdfast.client.sasl import SaslSettings
 from holdfast.client.sasl_options import REFUSED_SASL, SASL_KEYS, parse_sasl
-from holdfast.client.security import TLS_VERSIONS, SecuritySettings, TlsSettings, pem_blocks, tls_context
+from holdfast.client.security import (
+    TLS_VERSIONS,
+    SecuritySettings,
+    TlsNames,
+    TlsSettings,
+    Unusable,
+    UnusableTls,
+    pem_blocks,
+    tls_context,
+)
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import SecurityProtocol
 
@@ -45,6 +54,10 @@ AS_PEM: Final = (
 )
 _KEY_LABELS: Final = ("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 _KEY: Final = "a key of PKCS #8 in PEM (openssl pkcs8 -topk8 makes it)"
+TRUSTSTORE: Final = ("ssl.truststore.certificates", "ssl.truststore.location")
+KEYSTORE: Final = ("ssl.keystore.certificate.chain", "ssl.keystore.location")
+"""By which of these a store is given: the text itself, or a file."""
+KEY_PASSWORD: Final = "ssl.key.password"
 
 
 class SecurityOptions:
@@ -63,9 +76,17 @@ class SecurityOptions:
         return f"{self.prefix}{name}"
 
     def wrong(self, name: str, what: str, *, shown: bool = False) -> ConfigError:
-        """``shown``: the value is no secret."""
-        value = f"={self.text(name)!r}" if shown else ""
-        return ConfigError(f"option {self.full(name)}{value}: {what}")
+        """``shown``: the value is no secret, as no path is."""
+        return ConfigError(f"option {self.naming(name, shown=shown)}: {what}")
+
+    def naming(self, name: str, *, shown: bool = False) -> str:
+        """The setting with its value, which is left out where it may be a secret."""
+        value = f"={self.text(name)!r}" if shown or name.endswith(".location") else ""
+        return f"{self.full(name)}{value}"
+
+    def given(self, names: tuple[str, str]) -> str:
+        """Which of two settings for the same is there; the second one, a file, where none is."""
+        return names[0] if self.text(names[0]) is not None else names[1]
 
     def missing(self, name: str, why: str) -> ConfigError:
         return ConfigError(f"option {self.full(name)} is missing: {why}")
@@ -102,11 +123,11 @@ class SecurityOptions:
         self.check_types()
         oldest, newest = self._versions()
         certificates, key = self._keystore()
-        password = self.text("ssl.key.password")
+        password = self.text(KEY_PASSWORD)
         if key is not None and "ENCRYPTED" in key and password is None:
-            raise self.missing("ssl.key.password", "the keystore's key is encrypted")
+            raise self.missing(KEY_PASSWORD, "the keystore's key is encrypted")
         if password is not None and (key is None or "ENCRYPTED" not in key):
-            raise self.wrong("ssl.key.password", "there is no encrypted key in ssl.keystore.key or .location")
+            raise self.wrong(KEY_PASSWORD, "there is no encrypted key in ssl.keystore.key or .location")
         algorithm = self._given.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
         if algorithm not in ("https", ""):
             name = "ssl.endpoint.identification.algorithm"
@@ -119,12 +140,37 @@ class SecurityOptions:
             check_hostname=algorithm == "https",
             oldest=oldest,
             newest=newest,
+            names=self._names(),
         )
         try:
             tls_context(settings)
-        except ConfigError as error:
-            raise ConfigError(f"options {self.prefix}ssl.*: {error}") from None
+        except UnusableTls as error:
+            raise self.unusable(error) from None
         return settings
+
+    def _names(self) -> TlsNames:
+        """What an error of a connection tells a person to look at."""
+        truststore, keystore = self.given(TRUSTSTORE), self.given(KEYSTORE)
+        inline = f"{self.full(KEYSTORE[0])} with {self.full('ssl.keystore.key')}"
+        if self.text(keystore) is None:
+            shown = f"{inline}, or {self.full(keystore)},"
+        else:
+            shown = inline if keystore == KEYSTORE[0] else self.naming(keystore)
+        system = f"the system (neither {self.full(TRUSTSTORE[0])} nor {self.full(TRUSTSTORE[1])} is given)"
+        return TlsNames(truststore=system if self.text(truststore) is None else self.naming(truststore), keystore=shown)
+
+    def unusable(self, error: UnusableTls) -> ConfigError:
+        """What of the files or texts OpenSSL cannot use, by the setting that it is given by."""
+        keystore = self.given(KEYSTORE)
+        key = "ssl.keystore.key" if keystore == KEYSTORE[0] else keystore
+        if error.what is Unusable.TRUSTSTORE:
+            return self.wrong(self.given(TRUSTSTORE), f"it holds a certificate that cannot be read: {error.reason}")
+        if error.what is Unusable.PASSWORD:
+            return self.wrong(KEY_PASSWORD, f"it does not open the key: expected that of the key in {self.naming(key)}")
+        if error.what is Unusable.MISMATCH:
+            what = f"the key is not that of the first certificate ({error.reason}): expected two that belong together"
+            return self.wrong(key, what)
+        return self.wrong(keystore, f"its key and certificate cannot be used ({error.reason}); expected {_KEY}")
 
     def check_types(self) -> None:
         """What kind of files the stores are."""
@@ -141,7 +187,7 @@ class SecurityOptions:
         return min(wanted), max(wanted)
 
     def _truststore(self) -> str | None:
-        found = self._store("ssl.truststore.certificates", "ssl.truststore.location")
+        found = self._store(*TRUSTSTORE)
         if found is None:
             return None
         name, blocks = found
@@ -152,7 +198,7 @@ class SecurityOptions:
 
     def _keystore(self) -> tuple[str | None, str | None]:
         """Certificates and key."""
-        chain, key, location = "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location"
+        (chain, location), key = KEYSTORE, "ssl.keystore.key"
         if (self.text(chain) is None) != (self.text(key) is None):
             there, missing = (chain, key) if self.text(key) is None else (key, chain)
             raise self.missing(missing, f"expected it beside {self.full(there)}")
@@ -162,7 +208,7 @@ class SecurityOptions:
         name, blocks = found
         certificates = "".join(block for label, block in blocks if label == "CERTIFICATE")
         if not certificates:
-            raise self.wrong(name, "expected certificates in PEM, the client's first: -----BEGIN CERTIFICATE-----")
+            raise self.wrong(name, "expected certificates in PEM, first that of the key: -----BEGIN CERTIFICATE-----")
         if name == chain:
             name, blocks = key, self._blocks(key, self.text(key) or "")
         keys = [block for label, block in blocks if label in _KEY_LABELS]

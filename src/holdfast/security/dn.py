@@ -31,12 +31,17 @@ _HOSTS: Final = "2.5.29.17"
 
 def subject(certificate: bytes) -> str:
     """Of a certificate in DER. DerError: it is none."""
-    return rfc2253(_fields(certificate)[4])
+    return rfc2253(certificate_fields(certificate)[4])
+
+
+def issuer(certificate: bytes) -> str:
+    """Who has signed a certificate in DER. DerError: it is none."""
+    return rfc2253(certificate_fields(certificate)[2])
 
 
 def alternative_names(certificate: bytes) -> frozenset[bytes]:
     """Hosts, addresses and other names that it is for, each as it is encoded. DerError: it is none."""
-    for field in _fields(certificate)[6:]:
+    for field in certificate_fields(certificate)[6:]:
         if field.tag != 0xA3:
             continue
         for extension in one(field.content).inside(SEQUENCE):
@@ -48,8 +53,8 @@ def alternative_names(certificate: bytes) -> frozenset[bytes]:
     return frozenset()
 
 
-def _fields(certificate: bytes) -> list[Der]:
-    """Serial number, algorithm, issuer and so on; the subject is the fifth."""
+def certificate_fields(certificate: bytes) -> list[Der]:
+    """Serial number, algorithm, issuer, validity, subject and so on, of a certificate in DER. DerError: it is none."""
     parts = one(certificate).inside(SEQUENCE)
     if not parts:
         raise DerError("an empty certificate")

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from holdfast.client.oauth import token_of
 from holdfast.client.sasl import SaslSettings, authenticate_version, log_in
-from holdfast.client.security import CLOSED_AT_ONCE, SecuritySettings, tls_context, tls_error
+from holdfast.client.security import CLOSED_AT_ONCE, SecuritySettings, TlsNames, tls_context, tls_error
 from holdfast.model.errors import HoldfastError, NetworkError, UnsupportedVersionError
 from holdfast.protocol.fetch_codec import (
     FLEXIBLE,
@@ -65,6 +65,7 @@ class FetchConnection:
         self._woken_at = 1  # bytes that must have come before the socket counts as readable
         self._quiet_until_s = 0.0
         self._sasl = None if security is None else security.sasl
+        self._tls_names = TlsNames() if security is None or security.tls is None else security.tls.names
         self._log_in_at_s = math.inf
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
@@ -91,7 +92,7 @@ class FetchConnection:
             raise self._broken(error, where) from None
 
     def _broken(self, error: OSError, where: str = "") -> HoldfastError:
-        refused = tls_error(self.address, error) if isinstance(error, ssl.SSLError) else None
+        refused = tls_error(self.address, error, self._tls_names) if isinstance(error, ssl.SSLError) else None
         return refused or NetworkError(f"broker {self.address}: {error}{where}")
 
     @property

@@ -132,9 +132,11 @@ def test_who_is_asked_for_a_certificate() -> None:
         ({"ssl.keystore.key": ""}, "ssl.keystore.key is missing: expected it beside ssl.keystore.certificate.chain"),
         ({"ssl.keystore.key": "", "ssl.keystore.certificate.chain": ""},
          "ssl.keystore.location is missing: listener CLIENTS speaks SSL: expected its key and certificate"),
-        ({"ssl.keystore.key": AUTHORITY.issue("other").key_pem}, "the keystore's key and certificate cannot be used"),
+        ({"ssl.keystore.key": AUTHORITY.issue("other").key_pem},
+         "Invalid value [hidden] of ssl.keystore.key: the key is not that of the first certificate (key values"),
         ({"ssl.keystore.key": BROKER.encrypted_key("a")}, "ssl.key.password is missing: the keystore's key is enc"),
-        ({"ssl.keystore.key": BROKER.encrypted_key("a"), "ssl.key.password": "b"}, "and its password if it has one"),
+        ({"ssl.keystore.key": BROKER.encrypted_key("a"), "ssl.key.password": "b"},
+         "Invalid value [hidden] of ssl.key.password: it does not open the key"),
         ({"ssl.key.password": "b"}, "Invalid value [hidden] of ssl.key.password: there is no encrypted key"),
         ({"ssl.keystore.password": "b"}, "Invalid value [hidden] of ssl.keystore.password: a store of type PEM has"),
         ({"ssl.keystore.type": "BCFKS"},
@@ -157,6 +159,31 @@ def test_what_cannot_be_names_key_and_what_was_expected(change: dict[str, str], 
         listens(INLINE | change)
     assert words in caught.value.message
     assert "PRIVATE KEY" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (BROKER.key_pem, ": expected certificates in PEM, first that of the key: -----BEGIN CERTIFICATE-----"),
+        (BROKER.chain, ": expected a key of PKCS #8 in PEM (openssl pkcs8 -topk8 makes it), once; there are 0"),
+        (AUTHORITY.issue("other").key_pem + BROKER.chain, ": the key is not that of the first certificate"),
+    ],
+)
+def test_a_path_is_no_secret(content: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "keys.pem").write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        listens({"ssl.keystore.location": str(tmp_path / "keys.pem")})
+    assert caught.value.message.startswith(f"Invalid value '{tmp_path}/keys.pem' of ssl.keystore.location{words}")
+
+
+def test_a_wrong_password_names_its_key_and_the_file(tmp_path: Path) -> None:
+    (tmp_path / "keys.pem").write_text(BROKER.encrypted_key("right") + BROKER.chain)
+    given = {"listener.name.clients.ssl.keystore.location": str(tmp_path / "keys.pem"), "ssl.key.password": "wrong"}
+    with pytest.raises(ConfigError) as caught:
+        listens(given)
+    key = "listener.name.clients.ssl.keystore.location"
+    assert caught.value.message.startswith("Invalid value [hidden] of ssl.key.password: it does not open the key: ")
+    assert caught.value.message.endswith(f"expected that of the key in {key}='{tmp_path}/keys.pem'")
 
 
 def test_a_jks_is_refused_with_the_line_that_makes_another_of_it(tmp_path: Path) -> None:

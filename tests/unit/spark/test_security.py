@@ -126,10 +126,14 @@ def test_a_client_without_a_certificate_is_told_at_once_what_the_broker_wants(as
     assert time.monotonic() - started_s < 20, "nothing of this is tried again, for 30 s and for 120 s"
 
 
-def test_a_broker_is_believed_by_authority_and_by_name(silent: SecureFront) -> None:
+def test_a_broker_is_believed_by_authority_and_by_name(silent: SecureFront, tmp_path: Path) -> None:
     stranger = TRUST | {"ssl.truststore.certificates": CHAIN}
     with pytest.raises(AuthenticationError, match=r"its certificate is not trusted: .*ssl.truststore.certificates"):
         read(silent, stranger)
+    (tmp_path / "stranger.pem").write_text(CHAIN)
+    file = {"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "stranger.pem")}
+    with pytest.raises(AuthenticationError, match=r"one that kafka.ssl.truststore.location='.*/stranger.pem' vouches"):
+        read(silent, file)
     silent.host = "127.0.0.1"
     with pytest.raises(AuthenticationError, match=r"127.0.0.1.* not trusted: IP address mismatch"):
         read(silent, TRUST)
@@ -174,19 +178,25 @@ SSL = {"security.protocol": "SSL"}
         ),
         (
             SSL | {"ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----"},
-            "the truststore holds a certificate that cannot be read",
+            "ssl.truststore.certificates: it holds a certificate that cannot be read",
         ),
         (SSL | {"ssl.keystore.key": KEY}, "kafka.ssl.keystore.certificate.chain is missing"),
         (SSL | {"ssl.keystore.certificate.chain": CHAIN}, "kafka.ssl.keystore.key is missing"),
-        (SSL | SHOWN | {"ssl.keystore.certificate.chain": KEY}, "expected certificates in PEM, the client's first"),
+        (SSL | SHOWN | {"ssl.keystore.certificate.chain": KEY}, "expected certificates in PEM, first that of the key"),
         (
             SSL | SHOWN | {"ssl.keystore.key": CHAIN},
             "ssl.keystore.key: expected a key of PKCS #8 in PEM .*once; there are 0",
         ),
         (SSL | {"ssl.keystore.location": str(CERTIFICATES / "authority.pem")}, "a key of PKCS #8"),
-        (SSL | SHOWN | {"ssl.keystore.certificate.chain": AUTHORITY}, "expected a key in PKCS #8 that belongs to"),
+        (
+            SSL | SHOWN | {"ssl.keystore.certificate.chain": AUTHORITY},
+            "ssl.keystore.key: the key is not that of the first",
+        ),
         (SSL | SHOWN | {"ssl.keystore.key": LOCKED_KEY}, "kafka.ssl.key.password is missing"),
-        (SSL | SHOWN | {"ssl.keystore.key": LOCKED_KEY, "ssl.key.password": "wrong"}, "and its password if it has one"),
+        (
+            SSL | SHOWN | {"ssl.keystore.key": LOCKED_KEY, "ssl.key.password": "wrong"},
+            "kafka.ssl.key.password: it does not open",
+        ),
         (SSL | SHOWN | {"ssl.key.password": "hush"}, "ssl.key.password: there is no encrypted key"),
         (SSL | {"ssl.endpoint.identification.algorithm": "ldap"}, "'ldap': expected https, or nothing"),
         (SSL | {"ssl.enabled.protocols": "TLSv1.1"}, "'TLSv1.1': expected some of TLSv1.2, TLSv1.3"),
