@@ -26,6 +26,7 @@ from uuid import UUID
 
 from holdfast.broker.controller_lane import Lane
 from holdfast.broker.entity import build
+from holdfast.broker.link_troubles import LinkTroubles
 from holdfast.broker.signs_of_life import is_dead
 from holdfast.client.errors import AuthenticationError, BrokerUnreachable
 from holdfast.model.errors import (
@@ -61,11 +62,6 @@ LOCATE_INTERVAL_S = 0.02
 CONNECT_TIMEOUT_S = 1.0
 FORWARD_RETRY_S = 0.02
 UNEXPECTED_RETRY_S = 1.0
-UNBELIEVED_RETRY_S = 0.5
-"""After a login that failed. A user that the controller has yet to hear of may be known by then."""
-SAID_AGAIN_S = 10.0
-"""Why a link ended is logged once in this time for each reason: who is taken by nobody tries fifty times a second."""
-MAX_REASONS = 100
 NOTE_TIMEOUT_S = 2.0
 """How long a log directory that hangs may hold up the first heartbeat."""
 REGISTRATION_VERSION = 4
@@ -146,8 +142,9 @@ class Membership:
         self._outgoing = outgoing
         self._hearing: list[tuple[int, asyncio.Future[None]]] = []
         self._is_registered = False
-        self._quiet_until_s: dict[str, float] = {}
-        """Lines of the log by the loop's clock."""
+        self._troubles = LinkTroubles(outgoing)
+        self._asked: ControllerLocation | None = None
+        """Whom it connects or has connected to."""
         self._connection: BrokerConnection | None = None
         self._has_taken_us = False
         """Whether this connection's controller has taken a heartbeat."""
@@ -187,26 +184,16 @@ class Membership:
             try:
                 await self._connect()
                 await self._stay()
-            except AuthenticationError as e:  # trying again does not help before somebody has done something
-                self._say(f"controller link: {type(e).__name__}: {e}")
-                await asyncio.sleep(UNBELIEVED_RETRY_S)
             except (HoldfastError, OSError) as e:
-                self._say(f"controller link: {type(e).__name__}: {e}")
+                wait_s = self._troubles.ended(e, self._asked, asyncio.get_running_loop().time())
+                if wait_s:
+                    await asyncio.sleep(wait_s)
             except Exception:
                 log.exception("controller link: unexpected error")
                 await asyncio.sleep(UNEXPECTED_RETRY_S)
             finally:
                 self._close_links()
             await asyncio.sleep(LOCATE_INTERVAL_S)
-
-    def _say(self, line: str) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if now_s < self._quiet_until_s.get(line, 0.0):
-            return
-        if len(self._quiet_until_s) >= MAX_REASONS:
-            self._quiet_until_s.clear()
-        self._quiet_until_s[line] = now_s + SAID_AGAIN_S
-        log.info("%s", line)
 
     def _close_links(self) -> None:
         self._connected.clear()
@@ -224,6 +211,7 @@ class Membership:
                 self._ended = None  # once: the next try is a connection
             elif location is not None:
                 self._lost.clear()
+                self._asked = location
                 connection = self._outgoing.connection(
                     location.endpoint, f"broker-{self.identity.broker_id}-to-controller",
                     on_close=functools.partial(self._closed, location.broker_id),
@@ -338,6 +326,7 @@ class Membership:
         if error is not None:
             raise error
         self._has_taken_us = True
+        self._troubles.is_up()
         if response.is_caught_up:  # else it took nothing of this heartbeat but that we live
             self.reported_dirs = frozenset(offline_dirs)
             self._heard(number)

@@ -288,7 +288,7 @@ def test_H_13_a_broker_that_is_not_the_controller_yet_says_nothing_of_our_sessio
 
 def test_why_a_link_ended_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
     """A broker that no controller takes tries again at once, and again."""
-    caplog.set_level(logging.INFO, "holdfast.broker.membership")
+    caplog.set_level(logging.INFO, "holdfast.broker.link_troubles")
 
     async def check() -> None:
         async with member() as (_, controller):
