@@ -26,6 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 DAY = dt.timedelta(days=1)
+BOTH_PURPOSES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,10 @@ class Authority:
             [pkcs12.PKCS12Certificate(self.certificate, b"authority")], BestAvailableEncryption(password.encode())
         )
 
-    def below(self, name: str) -> Authority:
+    def below(self, name: str, *, ends: dt.datetime | None = None) -> Authority:
         """One between this one and those that it signs."""
         key = ec.generate_private_key(ec.SECP256R1())
-        built = _built(_name(name), self.certificate.subject, key, self.key, authority=True)
+        built = _built(_name(name), self.certificate.subject, key, self.key, authority=True, ends=ends)
         made = built.sign(self.key, hashes.SHA256())
         return Authority(made, key, made.public_bytes(Encoding.PEM).decode() + self.issuers)
 
@@ -118,11 +119,17 @@ class Authority:
         subject: x509.Name | None = None,
         expired: bool = False,
         days: int = 2,
+        begins: dt.datetime | None = None,
+        ends: dt.datetime | None = None,
+        purposes: tuple[x509.ObjectIdentifier, ...] = BOTH_PURPOSES,
     ) -> Certificate:
         """For a server or a client. The subject is ``CN=name`` if none is given; ``expired``: since yesterday."""
         key = ec.generate_private_key(ec.SECP256R1())
-        after = -DAY if expired else days * DAY
-        built = _built(subject or _name(name), self.certificate.subject, key, self.key, after=after)
+        now = dt.datetime.now(dt.UTC)
+        built = _built(
+            subject or _name(name), self.certificate.subject, key, self.key, purposes=purposes,
+            begins=begins or now - 10 * DAY, ends=ends or now + (-DAY if expired else days * DAY),
+        )  # fmt: skip
         if hosts:
             built = built.add_extension(x509.SubjectAlternativeName([_host(each) for each in hosts]), False)
         return Certificate(built.sign(self.key, hashes.SHA256()), key, self.issuers)
@@ -161,7 +168,9 @@ def _built(
     signs: ec.EllipticCurvePrivateKey,
     *,
     authority: bool = False,
-    after: dt.timedelta = 30 * DAY,
+    begins: dt.datetime | None = None,
+    ends: dt.datetime | None = None,
+    purposes: tuple[x509.ObjectIdentifier, ...] = BOTH_PURPOSES,
 ) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     built = (
@@ -170,8 +179,8 @@ def _built(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - 10 * DAY)
-        .not_valid_after(now + after)
+        .not_valid_before(begins or now - 10 * DAY)
+        .not_valid_after(ends or now + 30 * DAY)
         .add_extension(x509.BasicConstraints(ca=authority, path_length=None), True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signs.public_key()), False)
@@ -180,5 +189,4 @@ def _built(
         usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
         return built.add_extension(usage, True)
     usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
-    purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-    return built.add_extension(usage, True).add_extension(purposes, False)
+    return built.add_extension(usage, True).add_extension(x509.ExtendedKeyUsage(purposes), False)

@@ -1,8 +1,10 @@
 """A broker whose certificate is no good, between live brokers that show each other theirs: as one that comes, and as
-the controller that others come to; and how it is mended while it runs."""
+the controller that others come to; and how it is mended while it runs. What it can find out itself it does not start
+with: so what ends does so while it runs, and what is of another authority is believed by itself alone."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +24,12 @@ pytestmark = [pytest.mark.system, pytest.mark.embedded_store("brokers of its own
 EXPIRED = "certificate has expired"
 FOREIGN = "unable to get local issuer certificate"
 MISNAMED = "IP address mismatch"
+LASTS_S = 12
+"""So long one lasts that ends while its broker runs."""
 BAD: dict[str, Callable[[Authority, str], Certificate]] = {
-    EXPIRED: expired,
+    EXPIRED: lambda authority, name: authority.issue(
+        name, ends=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=LASTS_S)
+    ),
     FOREIGN: lambda _, name: foreign(name),
     MISNAMED: misnamed,
 }
@@ -34,12 +40,21 @@ class Brokers(SecuredBrokers):
     """Each with a certificate of its own, that a test may choose; all ask for the other's."""
 
     shown: dict[int, Certificate] = field(default_factory=dict)
+    believes_itself: set[int] = field(default_factory=set)
+    has_ids: bool = True
 
     def properties(self, broker: int) -> dict[str, Any]:
         found = super().properties(broker)
+        found |= {"min.insync.replicas": 1}
+        if not self.has_ids:
+            del found["node.id"]
         if broker in self.shown:
             self.shown[broker].write(self.folder / f"broker-{broker}.pem")
-        return found | {"min.insync.replicas": 1}
+        if broker in self.believes_itself:
+            trusted = self.folder / f"trusted-{broker}.pem"
+            trusted.write_text(self.authority.pem + self.shown[broker].chain)
+            found["ssl.truststore.location"] = trusted
+        return found
 
     def mend(self, broker: int) -> None:
         """A good one instead; for all names that the other one had, as a renewed one must be."""
@@ -77,7 +92,23 @@ def brokers(tmp_path: Path) -> Brokers:
     return Brokers(tmp_path, "SSL", None)
 
 
-@pytest.mark.parametrize("why", BAD)
+@pytest.mark.parametrize("has_id", [True, False])
+@pytest.mark.parametrize(("made", "found"), [(expired, "ended at "), (lambda _, name: foreign(name), FOREIGN)])
+def test_one_that_others_would_not_believe_does_not_start(
+    brokers: Brokers, made: Callable[[Authority, str], Certificate], found: str, has_id: bool
+) -> None:
+    """An operator reads listener, key and file, at once and not from the silence of a broker."""
+    brokers.has_ids = has_id
+    brokers.shown[1] = made(brokers.authority, "broker-1")
+    with started(brokers, 1):
+        assert brokers.processes[1].wait(TIMEOUT_S) == 1
+    path = brokers.folder / "broker-1.pem"
+    *_, last = brokers.log(1).splitlines()
+    assert last.startswith(f"holdfast broker: Invalid value '{path}' of ssl.keystore.location for listener ")
+    assert "CN=broker-1" in last and found in last and "expected one that" in last
+
+
+@pytest.mark.parametrize("why", [FOREIGN, MISNAMED])
 def test_one_that_comes_with_a_bad_certificate_is_refused_and_disturbs_nobody(brokers: Brokers, why: str) -> None:
     with started(brokers, 1, 2):
         wait_for(lambda: brokers.alive(1, 2) == {1, 2}, "two brokers", timeout_s=TIMEOUT_S)
@@ -86,9 +117,13 @@ def test_one_that_comes_with_a_bad_certificate_is_refused_and_disturbs_nobody(br
         writer = Writer(brokers.client(), "t")
         controller = brokers.controller()
         brokers.shown[3] = BAD[why](brokers.authority, "broker-3")
+        brokers.believes_itself.add(3)
         brokers.start(3)
         # Whoever listens asks who comes, and whoever connects asks whether it is the host that it meant.
         brokers.wait_told(controller, why if why is MISNAMED else f"the client's certificate is not taken: {why}")
+        if why is FOREIGN:
+            who = "; this broker comes as User:CN=broker-3 by ssl.keystore.location="
+            brokers.wait_told(3, who)
         writer.go_on(2)
         assert brokers.alive(1, 2) == {1, 2}, "the bad one takes no part"
         brokers.mend(3)
@@ -101,8 +136,12 @@ def test_one_that_comes_with_a_bad_certificate_is_refused_and_disturbs_nobody(br
 @pytest.mark.parametrize("why", BAD)
 def test_a_controller_with_a_bad_certificate_is_not_believed(brokers: Brokers, why: str) -> None:
     brokers.shown[1] = BAD[why](brokers.authority, "broker-1")
+    brokers.believes_itself.add(1)
     with started(brokers, 1):
         brokers.wait_told(1, "broker 1 is the controller")
+        if why is EXPIRED:
+            ends = brokers.shown[1].certificate.not_valid_after_utc
+            wait_for(lambda: dt.datetime.now(dt.UTC) > ends, "its certificate to end", timeout_s=TIMEOUT_S)
         brokers.start(2)
         brokers.wait_told(2, why)
         assert "registered as broker 2" not in brokers.log(2)

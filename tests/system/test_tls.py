@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import socket
@@ -404,22 +405,23 @@ def test_a_file_alone_renews_and_what_is_broken_changes_nothing(tmp_path: Path) 
             ("no certificate", "the file is no PEM"),
             (brokers.authority.issue("broker-2").pem, "names CN=broker-2: expected CN=broker-1"),
             (brokers.authority.issue("broker-1", hosts=("localhost",)).pem, "is not for all hosts of the one in force"),
+            (expired(brokers.authority, "broker-1").pem, "ended at "),
+            (foreign("broker-1").pem, "does not vouch for the certificate of CN=broker-1, which CN=Another authority"),
         ):
             path.write_text(content)
             wait_for(lambda words=words: words in brokers.log(), words, timeout_s=TIMEOUT_S)  # type: ignore[misc]
             assert serial(port) == before
-        refused = ConfigResource(
-            ResourceType.BROKER,
-            "1",
-            incremental_configs=[
-                ConfigEntry(
-                    "listener.name.ssl.ssl.keystore.location", "/nowhere", incremental_operation=AlterConfigOpType.SET
-                )
-            ],
-        )
+        key = "listener.name.ssl.ssl.keystore.location"
+        over = expired(brokers.authority, "broker-1").write(tmp_path / "over.pem")
         admin = AdminClient(brokers.client())
-        with pytest.raises(confluent_kafka.KafkaException, match=r"ssl\.keystore\.location: cannot be read"):
-            admin.incremental_alter_configs([refused])[refused].result(TIMEOUT_S)
+        for value, words in (
+            ("/nowhere", "cannot be read"),
+            (over, "for listener SSL: .* ended at .*: expected one that"),
+        ):
+            change = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            refused = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[change])
+            with pytest.raises(confluent_kafka.KafkaException, match=f"'{value}' of {re.escape(key)}.*{words}"):
+                admin.incremental_alter_configs([refused])[refused].result(TIMEOUT_S)
         renewed = brokers.authority.issue("broker-1")
         renewed.write(path)
         wait_for(lambda: serial(port) == renewed.certificate.serial_number, "the renewal", timeout_s=TIMEOUT_S)

@@ -16,6 +16,7 @@ import signal
 import sys
 
 from holdfast.broker.app import Broker
+from holdfast.broker.certificates import first_shown
 from holdfast.broker.closer import Closer
 from holdfast.broker.identity import identify
 from holdfast.broker.log_lines import LogLines, configure_logging, name_broker, start_writing, without_log_file
@@ -86,6 +87,7 @@ async def _identified(config: BrokerConfig, platform: Platform) -> BrokerConfig 
     """The configuration with the broker's id; None: the process was told to end before that was known."""
     if config.given_id is not None:
         return config
+    first_shown(config, platform.wall_s())  # ConfigError: nobody would tell it its id
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in _STOPS:
         loop.add_signal_handler(number, stopping.set)

@@ -13,27 +13,51 @@ from dataclasses import dataclass
 
 from holdfast.broker.handshakes import HandshakeError
 from holdfast.client.listener_tls import RULES, ListenerTls, ListenerTlsOptions, server_context
+from holdfast.client.security import pem_blocks
+from holdfast.client.security_options import KEYSTORE
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import SecurityProtocol
 from holdfast.security.der import DerError
-from holdfast.security.dn import alternative_names, subject
+from holdfast.security.dn import alternative_names, issuer, subject
 from holdfast.security.principal import ANONYMOUS, Principal
 from holdfast.security.principal_rules import PrincipalRules, RuleError
+from holdfast.security.validity import Validity, validity
 
 Marks = tuple[tuple[str, int, int, int] | None, ...]
 """Of each file: its path, what it is, when it changed, how long it is; None: it is not there."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What is to be known of one certificate that a listener shows."""
+
+    subject: str
+    issuer: str
+    validity: Validity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
     """What a listener shows, and how it judges. A value but for the context, which is never changed."""
 
     tls: ListenerTls
     context: ssl.SSLContext
     rules: PrincipalRules
-    subject: str
+    chain: tuple[Shown, ...]
+    """The listener's own certificate first."""
     hosts: frozenset[bytes]
     marks: Marks
+    options: ListenerTlsOptions
+    """What it was made of, by whose names it is spoken of."""
+
+    @property
+    def subject(self) -> str:
+        return self.chain[0].subject
+
+    @property
+    def ends_s(self) -> int:
+        """When the first certificate of what is shown is over: seconds since 1970."""
+        return min(each.validity.ends_s for each in self.chain)
 
 
 def loaded(given: Mapping[str, str], listener: str, protocol: SecurityProtocol) -> InForce:
@@ -43,20 +67,18 @@ def loaded(given: Mapping[str, str], listener: str, protocol: SecurityProtocol) 
     tls = options.listens(protocol)
     assert tls.settings.certificates is not None, "a listener has one"
     try:
-        shown = ssl.PEM_cert_to_DER_cert(_first(tls.settings.certificates))
-        name, hosts = subject(shown), alternative_names(shown)
+        certificates = [ssl.PEM_cert_to_DER_cert(block) for _, block in pem_blocks(tls.settings.certificates)]
+        chain = tuple(Shown(subject=subject(d), issuer=issuer(d), validity=validity(d)) for d in certificates)
+        hosts = alternative_names(certificates[0])
     except (DerError, ValueError) as error:
-        raise options.wrong("ssl.keystore.location", f"its certificate cannot be read: {error}") from None
+        raise options.wrong(options.given(KEYSTORE), f"its certificates cannot be read: {error}") from None
     try:
         rules = PrincipalRules(tls.rules)
     except RuleError as error:
         raise options.wrong(RULES, str(error), shown=True) from None
-    return InForce(tls, server_context(tls), rules, name, hosts, marks)
-
-
-def _first(certificates: str) -> str:
-    end = "-----END CERTIFICATE-----"
-    return certificates[: certificates.index(end) + len(end)]
+    return InForce(
+        tls=tls, context=server_context(tls), rules=rules, chain=chain, hosts=hosts, marks=marks, options=options
+    )
 
 
 def marks_of(files: tuple[str, ...]) -> Marks:

@@ -218,7 +218,8 @@ class LogEvent(Enum):
     )  # fmt: skip
     CERTIFICATE_REFUSED = _kind(
         "certificate.refused", "listener reason",
-        "The files of a listener's certificate have changed and cannot be used: it goes on with the ones before.",
+        "The files of a listener's certificate have changed and cannot be used, or others would not believe what is in "
+        "them: it goes on with the ones before.",
         "Put what `reason` expects into the files, before the certificate in force is over.",
     )  # fmt: skip
 

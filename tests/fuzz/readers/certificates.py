@@ -12,16 +12,18 @@ _GOLDEN = Path(__file__).parents[2] / "golden/security/principal_names.json"
 
 
 def _make_names() -> Run:
-    """A subject and the other names, or a refusal; the subject is a principal by rules, or none fits."""
+    """A subject, the other names and the times, or a refusal; the subject is a principal by rules, or none fits."""
     from holdfast.security.der import DerError
-    from holdfast.security.dn import alternative_names, subject
+    from holdfast.security.dn import alternative_names, issuer, subject
     from holdfast.security.principal_rules import PrincipalRules, RuleError
+    from holdfast.security.validity import validity
 
     rules = PrincipalRules("RULE:^CN=([^,]+),OU=([^,]+).*$/$2.$1/L,RULE:^CN=([^,]+).*$/$1/")
 
     def run(data: bytes) -> Any:
-        with contextlib.suppress(DerError):
-            alternative_names(data)
+        for read in (alternative_names, issuer, validity):
+            with contextlib.suppress(DerError):
+                read(data)
         name = subject(data)
         try:
             return bool(rules.name(name))

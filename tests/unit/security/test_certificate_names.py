@@ -7,6 +7,7 @@ own mapper of names, for certificates with every odd subject that was thought of
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from holdfast.security import dn
 from holdfast.security.der import Der, DerError, one, values
 from holdfast.security.principal_rules import PrincipalRules, RuleError
+from holdfast.security.validity import shown_time, validity
 from tests.certificates import Authority
 
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads(
@@ -148,3 +150,15 @@ def test_object_identifiers(tag: int) -> None:
         dn.rfc2253(one(b"\x30\x02\x31\x00"))
     with pytest.raises(DerError):
         dn.rfc2253(one(b"\x30\x04\x31\x02\x30\x00"))
+
+
+def test_when_a_certificate_begins_and_ends() -> None:
+    """In both forms of time: before 2050 years have two digits."""
+    authority = Authority.make()
+    for ends in (dt.datetime(2049, 12, 31, 23, 59, 59, tzinfo=dt.UTC), dt.datetime(2050, 1, 1, tzinfo=dt.UTC)):
+        made = authority.issue("broker", ends=ends).certificate
+        found = validity(made.public_bytes(Encoding.DER))
+        assert found.begins_s == made.not_valid_before_utc.timestamp()
+        assert found.ends_s == ends.timestamp()
+        assert shown_time(found.ends_s) == ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert dn.issuer(made.public_bytes(Encoding.DER)) == "CN=Authority of tests"
