@@ -179,6 +179,10 @@ FAULTS = {
         'kafka_server_socket_server_metrics_failed_authentication_total{instance="b1", listener="CLIENTS"}',
         "0x5 0+600x20 12000x60", "16m", "80m",
     ),
+    "CertificateEnds": (  # the clock of these tests begins in 1970: it ends 8 days after, and is renewed after 2
+        'holdfast_certificate_not_after_timestamp_seconds{instance="b1", listener="CLIENTS"}',
+        "691200x2880 7776000x60", "25h", "2900m",
+    ),
 }  # fmt: skip
 """Alert -> a series, its values by the minute, when the alert fires, when it does no more."""
 BESIDE = {

@@ -1,4 +1,4 @@
-"""Who logged in, who did not, and whom a quota made wait: what a broker tells Prometheus of it."""
+"""Who logged in, who did not, whom a quota made wait, when certificates end: what a broker tells Prometheus of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from holdfast.broker.certificates import Certificates
 from holdfast.broker.gate import Gate, LoginCounts
 from holdfast.broker.metrics_lines import head, labels, line, of_listener
 from holdfast.broker.metrics_names import SOCKET_MBEAN, SOCKETS
@@ -26,6 +27,7 @@ _LOGINS: Final = (
 class SecuredHost(Protocol):
     """The parts that the numbers are of."""
 
+    certificates: Certificates
     gate: Gate
     quotas: ClientQuotas
     server: Server
@@ -33,10 +35,12 @@ class SecuredHost(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityReading:
-    """Since the broker started. ``logins``: by listener; ``throttled``: by quota."""
+    """Since the broker started. ``logins``: by listener; ``throttled``: by quota; ``ends``: by listener, when its
+    certificate is over, in seconds since 1970."""
 
     logins: Mapping[str, LoginCounts] = field(default_factory=dict)
     throttled: Mapping[str, Throttled] = field(default_factory=dict)
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_security(broker: SecuredHost) -> SecurityReading:
@@ -50,11 +54,11 @@ def read_security(broker: SecuredHost) -> SecurityReading:
         else:
             found[name] = LoginCounts(sasl.succeeded, sasl.failed + failed, sasl.renewed, sasl.not_renewed)
     throttled = {quota: Throttled(each.requests, each.told_ms) for quota, each in broker.quotas.throttled.items()}
-    return SecurityReading(logins=found, throttled=throttled)
+    return SecurityReading(logins=found, throttled=throttled, ends=broker.certificates.ends())
 
 
 def security_lines(reading: SecurityReading) -> Iterator[str]:
-    """Kafka's counters of logins by listener, and ours of quotas."""
+    """Kafka's counters of logins by listener, and ours of quotas and certificates."""
     for name, attribute, meaning in _LOGINS:
         family = f"{SOCKETS}{name}_total"
         yield head(family, "counter", f"{SOCKET_MBEAN} {meaning}")
@@ -68,3 +72,7 @@ def security_lines(reading: SecurityReading) -> Iterator[str]:
     yield head(family, "counter", "For how long, all together.")
     for quota, each in reading.throttled.items():
         yield line(family, labels({"quota": quota}), each.told_ms / 1000)
+    family = "holdfast_certificate_not_after_timestamp_seconds"
+    yield head(family, "gauge", "When the first certificate of what a listener shows ends: seconds since 1970.")
+    for listener, ends_s in reading.ends.items():
+        yield line(family, labels({"listener": listener}), ends_s)

@@ -62,6 +62,7 @@ def full() -> Reading:
         security=SecurityReading(
             logins={"CLIENTS": LoginCounts(succeeded=7, failed=3, renewed=2, not_renewed=1)},
             throttled={"producer_byte_rate": Throttled(requests=4, told_ms=1500)},
+            ends={"CLIENTS": 1_800_000_000},
         ),
         topic_rows=(("t", TopicRow(3, 2, 1, 70)),),
         partition_rows=(
@@ -163,6 +164,11 @@ def test_requests_have_buckets_quantiles_and_errors_by_name() -> None:
     ):
         assert line in page
     assert 'kafka_network_requestmetrics_totaltimems{quantile="0.999",request="Produce"}' in page
+
+
+def test_when_a_certificate_ends_is_told_by_listener() -> None:
+    found = parsed(full())["holdfast_certificate_not_after_timestamp_seconds"]
+    assert found == {frozenset({("listener", "CLIENTS")}): 1_800_000_000}
 
 
 def test_logins_are_told_by_listener_and_waits_by_quota() -> None:
