@@ -1,7 +1,7 @@
 """Changes of a broker's certificates on their way to the controller: of AlterConfigs and IncrementalAlterConfigs.
 
 Only a broker itself can read its files. So a change of its own keys is tried by it before the controller gets the
-request, as Kafka's brokers do; what cannot be used, or is another party's certificate, is refused.
+request, as Kafka's brokers do; what could not be in force (certificates.py) is refused.
 """
 
 from __future__ import annotations
