@@ -40,7 +40,8 @@ class Brokers(SecuredBrokers):
     """Each with a certificate of its own, that a test may choose; all ask for the other's."""
 
     shown: dict[int, Certificate] = field(default_factory=dict)
-    believes_itself: set[int] = field(default_factory=set)
+    trusted: dict[int, str] = field(default_factory=dict)
+    """The truststore of one that does not have that of all."""
     has_ids: bool = True
 
     def properties(self, broker: int) -> dict[str, Any]:
@@ -50,11 +51,23 @@ class Brokers(SecuredBrokers):
             del found["node.id"]
         if broker in self.shown:
             self.shown[broker].write(self.folder / f"broker-{broker}.pem")
-        if broker in self.believes_itself:
-            trusted = self.folder / f"trusted-{broker}.pem"
-            trusted.write_text(self.authority.pem + self.shown[broker].chain)
-            found["ssl.truststore.location"] = trusted
+        if broker in self.trusted:
+            found["ssl.truststore.location"] = self.truststore(broker)
+            self.truststore(broker).write_text(self.trusted[broker])
         return found
+
+    def truststore(self, broker: int) -> Path:
+        return self.folder / f"trusted-{broker}.pem"
+
+    def show(self, broker: int, made: Certificate) -> None:
+        """At once, and from its next start on."""
+        self.shown[broker] = made
+        made.write(self.folder / f"broker-{broker}.pem")
+
+    def trust(self, broker: int, *authorities: Authority) -> None:
+        """At once, and from its next start on."""
+        self.trusted[broker] = "".join(each.pem for each in authorities)
+        self.truststore(broker).write_text(self.trusted[broker])
 
     def mend(self, broker: int) -> None:
         """A good one instead; for all names that the other one had, as a renewed one must be."""
@@ -117,7 +130,7 @@ def test_one_that_comes_with_a_bad_certificate_is_refused_and_disturbs_nobody(br
         writer = Writer(brokers.client(), "t")
         controller = brokers.controller()
         brokers.shown[3] = BAD[why](brokers.authority, "broker-3")
-        brokers.believes_itself.add(3)
+        brokers.trusted[3] = brokers.authority.pem + brokers.shown[3].chain
         brokers.start(3)
         # Whoever listens asks who comes, and whoever connects asks whether it is the host that it meant.
         brokers.wait_told(controller, why if why is MISNAMED else f"the client's certificate is not taken: {why}")
@@ -136,7 +149,7 @@ def test_one_that_comes_with_a_bad_certificate_is_refused_and_disturbs_nobody(br
 @pytest.mark.parametrize("why", BAD)
 def test_a_controller_with_a_bad_certificate_is_not_believed(brokers: Brokers, why: str) -> None:
     brokers.shown[1] = BAD[why](brokers.authority, "broker-1")
-    brokers.believes_itself.add(1)
+    brokers.trusted[1] = brokers.authority.pem + brokers.shown[1].chain
     with started(brokers, 1):
         brokers.wait_told(1, "broker 1 is the controller")
         if why is EXPIRED:
@@ -147,3 +160,56 @@ def test_a_controller_with_a_bad_certificate_is_not_believed(brokers: Brokers, w
         assert "registered as broker 2" not in brokers.log(2)
         brokers.mend(1)
         wait_for(lambda: brokers.alive(1, 2) == {1, 2}, "both, with a good one", timeout_s=TIMEOUT_S)
+
+
+def test_another_authority_comes_in_three_steps_with_a_start_at_each(brokers: Brokers) -> None:
+    """Brokers find each other at every step, those that run and one that is started again."""
+    old, new = brokers.authority, Authority.make("New")
+    mine = new.issue("client")
+    settings = brokers.client() | {"ssl.ca.pem": old.pem + new.pem}
+    for broker in (1, 2):
+        brokers.trust(broker, old)
+        brokers.show(broker, old.issue(f"broker-{broker}"))
+
+    def both(words: str) -> None:
+        def alive() -> bool:
+            try:
+                return set(AdminClient(settings).list_topics(timeout=3).brokers) == {1, 2}
+            except confluent_kafka.KafkaException:
+                return False
+
+        wait_for(alive, f"both brokers with {words}", timeout_s=TIMEOUT_S)
+
+    def told_again(broker: int, text: str) -> None:
+        """Once more than when it was asked last."""
+        wait_for(
+            lambda: brokers.log(broker).count(text) > seen.get((broker, text), 0),
+            f"broker {broker} to say once more: {text}", timeout_s=TIMEOUT_S,
+        )  # fmt: skip
+        seen[broker, text] = brokers.log(broker).count(text)
+
+    def changed(words: str) -> None:
+        for broker in (1, 2):
+            told_again(broker, "listener BROKERS: the certificate of")
+        both(words)
+        brokers.processes[2].kill()
+        brokers.processes[2].wait()
+        brokers.start(2)
+        told_again(2, "broker 2 serves")
+        both(f"{words}, after a start")
+
+    seen: dict[tuple[int, str], int] = {}
+    with started(brokers, 1, 2):
+        both("the old authority")
+        told_again(2, "broker 2 serves")
+        for broker in (1, 2):
+            brokers.trust(broker, old, new)
+        changed("both authorities")
+        for broker in (1, 2):
+            brokers.show(broker, new.issue(f"broker-{broker}"))
+        changed("certificates of the new one")
+        settings |= {"ssl.key.pem": mine.key_pem, "ssl.certificate.pem": mine.chain, "ssl.ca.pem": new.pem}
+        for broker in (1, 2):
+            brokers.trust(broker, new)
+        changed("the new one alone")
+        assert all("keeps its certificate" not in brokers.log(broker) for broker in (1, 2))
