@@ -230,8 +230,8 @@ class SecurityOptions:
         try:
             content = Path(path).read_bytes()
         except OSError as error:
-            what = f"cannot be read here, where the query is planned: {error.strerror}"
-            raise self.wrong(location, what, shown=True) from None
+            here = "here, where the query is planned" if self.prefix else "here"
+            raise self.wrong(location, f"cannot be read {here}: {error.strerror}", shown=True) from None
         if b"-----BEGIN " not in content:
             raise self.wrong(location, f"the file is no PEM; {AS_PEM}", shown=True)
         return content.decode("utf-8", "replace")

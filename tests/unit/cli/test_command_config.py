@@ -154,6 +154,7 @@ def test_what_a_listener_wants_is_named_once(front: SecureFront, cluster: LogClu
         ("security.protocol=SECURE", "option security.protocol='SECURE': expected PLAINTEXT or SSL"),
         ("ssl.keystore.type=PEM", "option ssl.keystore.type: security.protocol is PLAINTEXT; expected SSL or SASL_SSL"),
         ("security.protocol=SASL_SSL", "option sasl.mechanism is missing"),
+        ("security.protocol=SSL\nssl.truststore.location=/nowhere", "'/nowhere': cannot be read here: No such file"),
         ("bootstrap.servers=:x", "expected HOST:PORT"),
         (LOGIN.replace("ScramLoginModule", "Other"), "option sasl.jaas.config: expected ScramLoginModule"),
     ],
