@@ -80,7 +80,7 @@ def test_H_08_a_controller_that_was_replaced_hears_it_and_writes_nothing(cluster
         first.commit(feature(1))
     wait_for(lambda: first.heard.lost_by, "the news")
     second.commit(feature(2))
-    assert cluster_nodes.json("/feature")["features"] == {"f": 2}
+    assert cluster_nodes.json("/feature")["features"] == {"f": {"max_version_level": 2}}
     assert len(first.heard.lost_by) == 1 and second.heard.lost_by == []
     assert cluster_nodes.json("/controller")["brokerid"] == 2
 

@@ -88,7 +88,7 @@ def differences(nodes: ClusterNodes, tree: dict[str, Any], same: tuple[str, ...]
             continue
         wanted, found = said(recorded["data"]), said(node.data.decode())
         if path == "/feature":  # 3.9.1 has none in force where ZooKeeper keeps them
-            wanted["features"] = {"transaction.version": 2}
+            wanted["features"] = {"transaction.version": {"max_version_level": 2}}
         if (node.stat.ephemeral_owner != 0) != recorded["ephemeral"]:
             yield f"{path}: ephemeral is {not recorded['ephemeral']}"
         if shape(found) != shape(wanted):

@@ -84,6 +84,10 @@ class Fields:
             raise self.wrong(key, f"a number from {low} to {high}")
         return value
 
+    def is_number(self, key: str) -> bool:
+        """Whether it is there and is a number, of whatever size."""
+        return type(self._values.get(key)) is int
+
     def number_text(self, key: str) -> int:
         """A number of 64 bits in a string."""
         value = self._values.get(key)

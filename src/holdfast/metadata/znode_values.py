@@ -21,6 +21,7 @@ MAX_PARTITIONS: Final = 200_000
 """Of a topic that is made or removed in several multis: one with more has a node of several MB."""
 _RECOVERY: Final = {int(state): state for state in RecoveryState}
 _FEATURES_NEW: Final = 2
+_MAX_LEVEL: Final = 32767
 _ENABLED: Final = 1
 
 # -- brokers ---------------------------------------------------------------------------------------------------
@@ -314,21 +315,27 @@ def read_config_node(path: str, data: bytes) -> dict[str, str]:
 
 
 def features_node(levels: Mapping[str, int]) -> bytes:
-    """The features that are in force (KIP-584), of version 2."""
-    return encode({"features": dict(sorted(levels.items())), "version": _FEATURES_NEW, "status": _ENABLED})
+    """The features that are in force (KIP-584), of version 2: with the highest level of each and no lowest one."""
+    said = {name: {"max_version_level": level} for name, level in sorted(levels.items())}
+    return encode({"features": said, "version": _FEATURES_NEW, "status": _ENABLED})
 
 
 def read_features_node(path: str, data: bytes) -> dict[str, int]:
-    """None where the node says that it does not count; of version 1 the highest levels."""
+    """None where the node says that it does not count; of version 1 the highest levels. A number in the place of an
+    object is how Holdfast wrote a level before, which no reader of Kafka's takes."""
     if not data:
         return {}
     fields = Fields.of(path, data)
     if fields.integer("status") != _ENABLED:
         return {}
     levels = fields.object("features", required=False)
-    if fields.integer("version") < _FEATURES_NEW:
-        return {name: levels.object(name).integer("max_version_level", low=1) for name in levels.names}
-    return {name: levels.integer(name, low=1, high=32767) for name in levels.names}
+    return {name: _level(levels, name) for name in levels.names}
+
+
+def _level(levels: Fields, name: str) -> int:
+    if levels.is_number(name):
+        return levels.integer(name, low=1, high=_MAX_LEVEL)
+    return levels.object(name).integer("max_version_level", low=1, high=_MAX_LEVEL)
 
 
 def producer_ids_node(broker_id: BrokerId, first: int, end: int) -> bytes:

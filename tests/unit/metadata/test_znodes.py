@@ -130,6 +130,27 @@ def test_features_of_the_older_version_are_read() -> None:
     assert values.read_features_node(paths.FEATURE, b'{"features":{},"version":1,"status":0}') == {}
 
 
+def test_features_are_written_as_kafka_3_9_writes_them() -> None:
+    """kafka.zk.FeatureZNode of 3.9.1 has written and read these texts, and has refused the one of the next test."""
+    data = b'{"features":{"transaction.version":{"max_version_level":2}},"version":2,"status":1}'
+    assert values.features_node({"transaction.version": 2}) == data
+    assert values.read_features_node(paths.FEATURE, data) == {"transaction.version": 2}
+    assert values.features_node({}) == b'{"features":{},"version":2,"status":1}'
+    lowest_too = b'{"features":{"f":{"min_version_level":1,"max_version_level":2}},"version":2,"status":1}'
+    assert values.read_features_node(paths.FEATURE, lowest_too) == {"f": 2}
+
+
+def test_features_as_holdfast_wrote_them_before_are_read() -> None:
+    data = b'{"features":{"transaction.version":2,"f":1},"version":2,"status":1}'
+    assert values.read_features_node(paths.FEATURE, data) == {"f": 1, "transaction.version": 2}
+
+
+@pytest.mark.parametrize("level", [b"0", b"true", b'"2"', b"{}", b'{"max_version_level":0}', b"40000", b"null"])
+def test_a_level_that_is_none_is_refused_by_its_node(level: bytes) -> None:
+    with pytest.raises(MetadataError, match=r"^znode /feature: features\.f.* expected "):
+        values.read_features_node(paths.FEATURE, b'{"features":{"f":' + level + b'},"version":2,"status":1}')
+
+
 STATE = b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
 TOPIC = values.TopicNode(topic_id=T, replicas=((1,),), adding={}, removing={})
 
