@@ -112,6 +112,50 @@ def test_it_stops_when_a_disk_dies_names_it_and_goes_on_later(topic: str) -> Non
         assert all(cluster.pids()[b] != before[b] for b in ALL)
 
 
+def test_a_broker_that_ends_after_its_start_ends_the_run_and_the_next_one_begins_with_it(
+    own_cluster: Callable[..., Cluster], topic: str
+) -> None:
+    cluster = own_cluster(brokers=3)
+    create(cluster.bootstrap, topic)
+    cluster.wait_in_sync([topic])
+    before, data_dir = cluster.pids(), str(cluster.data_dir)
+    first = min(set(ALL) - {controller_of(cluster)})
+    properties = cluster.data_dir / f"broker-{first}.properties"
+    good = properties.read_text()
+    properties.write_text(f"{good}\nmin.insync.replicas=none\n")
+    code, lines, err = run("--data-dir", data_dir)
+    assert (code, restarted(lines)) == (1, []), lines
+    assert f"holdfast rolling-restart: broker {first} (process " in err
+    assert f") has ended after its restart: see {cluster.data_dir}" in err
+    assert {broker for broker in ALL if cluster.pids()[broker] != before[broker]} == {first}
+
+    properties.write_text(good)
+    code, lines, err = run("--data-dir", data_dir)
+    assert code == 0, err
+    assert restarted(lines)[0] == first and sorted(restarted(lines)) == [1, 2, 3]
+
+
+def test_a_broker_that_a_command_restarted_and_that_does_not_serve_ends_the_run(tmp_path: Path, topic: str) -> None:
+    with Services(tmp_path) as services:
+        create(services.bootstrap, topic)
+        before, state = services.pids(), tmp_path / "state.json"
+        first = min(set(ALL) - {services.controller()})
+        properties = tmp_path / f"{first}.properties"
+        good = properties.read_text()
+        properties.write_text(f"{good}min.insync.replicas=none\n")
+        given = ["--command", services.command("restart"), "--state", str(state), "-b", services.bootstrap]
+        code, lines, err = run(*given, "--timeout", "5")
+        assert (code, restarted(lines)) == (1, []), lines
+        assert f"stopped: broker {first} was restarted, and does not serve within 5 s: the controller does not c" in err
+        assert f"restarted so far: none; the same command begins with broker {first}" in err
+        assert {broker for broker in ALL if services.pids()[broker] != before[broker]} == {first}
+
+        properties.write_text(good)
+        code, lines, err = run(*given)
+        assert code == 0, err
+        assert restarted(lines)[0] == first and sorted(restarted(lines)) == [1, 2, 3]
+
+
 def test_three_brokers_are_restarted_by_a_command_and_nobody_notices(tmp_path: Path, topic: str) -> None:
     with Services(tmp_path) as services:
         create(services.bootstrap, topic)

@@ -34,7 +34,8 @@ class RestartWay(Protocol):
     """One way to restart brokers."""
 
     def restart(self, broker: BrokerId, node: BrokerNode | None, timeout_s: float) -> None:
-        """Returns when another process of the broker was started. ``node``: where it is; None: it is down."""
+        """Returns when another process of the broker was started; whether it lives, ``check`` may know. ``node``: where
+        it is; None: it is down."""
 
     def check(self, broker: BrokerId) -> None:
         """Failed when it is known that the broker has ended again."""
@@ -79,7 +80,8 @@ class ByUp:
     def check(self, broker: BrokerId) -> None:
         pid = self._pids().get(broker)
         if pid is not None and not self._runs(pid):
-            raise Failed(f"broker {broker} (process {pid}) has ended: see {log_path(str(self._data_dir), broker)}")
+            log = log_path(str(self._data_dir), broker)
+            raise Failed(f"broker {broker} (process {pid}) has ended after its restart: see {log}")
 
     def _pids(self) -> dict[int, int]:
         path = self._data_dir / "pids.json"

@@ -26,6 +26,8 @@ LOOK_S: Final = 0.2
 LOOKS: Final = 2
 """So often in a row it has to be safe: brokers hear of a change one after the other."""
 ASK_TIMEOUT_S: Final = 10.0
+ASK_BACK_S: Final = 2.0
+"""Of a broker that was started just now: soon it is asked again."""
 
 
 class RollingLook(NamedTuple):
@@ -88,10 +90,35 @@ class Rolling:
         self.state.write(self.progress)
         began_s = time.monotonic()
         self.way.restart(broker, node, self.timeout_s)
+        self._wait_back(broker, began_s + self.timeout_s)
         self.progress.restarting = None
         self.progress.done.add(broker)
         self.state.write(self.progress)
         click.echo(f"broker {broker}: restarted in {time.monotonic() - began_s:.1f} s")
+
+    def _wait_back(self, broker: BrokerId, limit_s: float) -> None:
+        """Until it serves. Failed when it ended instead, or does not come: it is still the one that is being restarted
+        then, with which the next run begins."""
+        while (reason := self._why_not_back(broker)) is not None:
+            self.way.check(broker)
+            if time.monotonic() > limit_s:
+                raise Failed(
+                    f"stopped: broker {broker} was restarted, and does not serve within {self.timeout_s:g} s: {reason}",
+                    f"restarted so far: {_listed(self.progress.done)}; the same command begins with broker {broker}",
+                )
+            time.sleep(LOOK_S)
+
+    def _why_not_back(self, broker: BrokerId) -> str | None:
+        """None: the controller has it, and it answers where the controller says."""
+        try:
+            node = asked(self._servers(), members, timeout_s=ASK_TIMEOUT_S).brokers.get(broker)
+            if node is None:
+                return "the controller does not count it among the brokers that live"
+            if broker in asked(_address(node), members, timeout_s=ASK_BACK_S).brokers:
+                return None
+        except HoldfastError as e:
+            return str(e)
+        return "it does not count itself among the brokers that live"
 
     def _wait(self, broker: BrokerId | None) -> RollingLook:
         """Until this broker may be stopped; without one, until the cluster is whole."""
