@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,11 @@ from holdfast.coordination.zookeeper_client import (
     SessionExpiredError,
     SessionState,
 )
-from holdfast.coordination.zookeeper_settings import Sasl, Tls, ZooKeeperSettings
+from holdfast.coordination.zookeeper_settings import Digest, Sasl, Tls, ZooKeeperSettings
 from holdfast.java.zookeeper import ServerSettings
 from holdfast.model.errors import ConfigError
 from holdfast.testing import free_port, wait_for
+from tests.certificates import Authority, foreign
 from tests.zookeeper.link import Link
 from tests.zookeeper.server import TICK_MS, ZooKeeperServer
 
@@ -31,6 +34,13 @@ pytestmark = pytest.mark.system
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY = str(CERTIFICATES / "authority.pem")
+HOSTS = Authority.make("Authority of hosts")
+"""Of certificates that the server trusts, too."""
+CHROOTS = (f"/kazoo/{number}" for number in count())
+REFUSED = (
+    r"^The ensemble does not accept the credentials of user holdfast \(zookeeper\.sasl\.username\): expected a user "
+    r"that the servers' JAAS file has \(user_NAME\), with its password in zookeeper\.sasl\.password$"
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +49,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer
     folder = tmp_path_factory.mktemp("zookeeper")
     jaas = folder / "jaas.conf"
     jaas.write_text('Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_holdfast="hush"; };\n')
+    trusted = folder / "trusted.pem"
+    trusted.write_text(Path(AUTHORITY).read_text() + HOSTS.pem)
     more = (
         f"secureClientPort={free_port()}",
         "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
         f"ssl.keyStore.location={CERTIFICATES / 'server.pem'}",
-        f"ssl.trustStore.location={AUTHORITY}",
+        f"ssl.trustStore.location={trusted}",
         "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
     )
     settings = ServerSettings(
@@ -193,12 +205,53 @@ def test_tls_with_the_certificate_that_servers_ask_for(
         (Tls(keystore=str(CERTIFICATES / "client.pem")), "localhost", "self.signed certificate|unable to get local"),
         (Tls(keystore=str(CERTIFICATES / "client.pem"), truststore=AUTHORITY), "127.0.0.1", "IP address mismatch"),
         (Tls(truststore="/none.pem"), "localhost", "No such file"),
+        (Tls(truststore=AUTHORITY), "localhost", "ask for a certificate: expected zookeeper.ssl.keystore.location"),
     ],
-    ids=["unknown authority", "another name", "no truststore"],
+    ids=["unknown authority", "another name", "no truststore", "no certificate"],
 )
 def test_tls_that_cannot_be_says_why(server: ZooKeeperServer, tls: Tls, host: str, expected: str) -> None:
     with pytest.raises(ConnectionLostError, match=expected):
         KazooZooKeeper(secure(server, tls, host=host)).start(3)
+
+
+def test_a_certificate_that_servers_do_not_trust_is_named(server: ZooKeeperServer, tmp_path: Path) -> None:
+    keystore = str(tmp_path / "foreign.pem")
+    Path(keystore).write_text(foreign().pem)
+    expected = re.escape(
+        f"do not take the certificate in {keystore} (zookeeper.ssl.keystore.location): expected one of"
+    )
+    with pytest.raises(ConnectionLostError, match=expected):
+        KazooZooKeeper(secure(server, Tls(keystore=keystore, truststore=AUTHORITY))).start(3)
+
+
+def test_certificates_of_several_hosts_are_several_identities(server: ZooKeeperServer, tmp_path: Path) -> None:
+    """As with Kafka: with ACLs by certificates alone all brokers show one subject."""
+    settings = []
+    for host in ("host-1", "host-2"):
+        keystore = tmp_path / f"{host}.pem"
+        keystore.write_text(HOSTS.issue(host).pem)
+        made = secure(server, Tls(keystore=str(keystore), truststore=AUTHORITY))
+        settings.append(dataclasses.replace(made, set_acl=True, chroot="/hosts"))
+    with started(settings[0]) as one, started(settings[1]) as two:
+        one.write([Create(path="/config"), Create(path="/config/users")]).result(30)
+        with pytest.raises(
+            AccessError, match=r"host-2\.pem .* one identity, and certificates of several hosts are one"
+        ):
+            two.get("/config/users")
+        digest = Digest(user="holdfast", password="hush")
+        both = [dataclasses.replace(each, digest=digest, chroot="/both") for each in settings]
+        with started(both[0]) as one, started(both[1]) as two:
+            one.write([Create(path="/config"), Create(path="/config/users")]).result(30)
+            assert two.get("/config/users") is not None
+
+
+def test_a_port_of_the_other_kind_says_which_key_is_wrong(server: ZooKeeperServer) -> None:
+    plain = dataclasses.replace(secure(server, Tls()), tls=None)
+    with pytest.raises(ConnectionLostError, match=r"takes TLS does: expected zookeeper\.ssl\.client\.enable=true for"):
+        KazooZooKeeper(plain).start(3)
+    tls = Tls(keystore=str(CERTIFICATES / "client.pem"), truststore=AUTHORITY)
+    with pytest.raises(ConnectionLostError, match=r"zookeeper\.ssl\.client\.enable=true: expected a port in zookeeper"):
+        KazooZooKeeper(dataclasses.replace(settings_of(server.connect), tls=tls)).start(3)
 
 
 def test_tls_takes_another_name_where_it_is_told_to(server: ZooKeeperServer) -> None:
@@ -219,9 +272,31 @@ def test_sasl_gives_a_name_that_acls_go_by(server: ZooKeeperServer) -> None:
 def test_sasl_with_a_wrong_password_is_refused_and_not_tried_again(server: ZooKeeperServer) -> None:
     link = Link(server.port)
     sasl = Sasl(mechanism="DIGEST-MD5", user="holdfast", password="guess")
-    with closing(link), pytest.raises(AccessError, match="does not accept the credentials"):
+    with closing(link), pytest.raises(AccessError, match=REFUSED):
         KazooZooKeeper(dataclasses.replace(settings_of(link.connect), sasl=sasl)).start(20)
     assert link.taken == 1
+
+
+@pytest.mark.parametrize(
+    ("digest", "expected"),
+    [
+        (Digest(user="holdfast", password="guess"), "user holdfast with the password that is given (zookeeper.auth."),
+        (Digest(user="other", password="hush"), "user other with the password that is given (zookeeper.auth.digest)"),
+        (None, "nobody: it has no zookeeper.sasl.mechanism, zookeeper.auth.digest or zookeeper.ssl.keystore.location"),
+    ],
+    ids=["another password", "another user", "nobody"],
+)
+def test_an_acl_of_others_says_who_this_one_is(server: ZooKeeperServer, digest: Digest | None, expected: str) -> None:
+    owner = dataclasses.replace(
+        settings_of(server.connect), chroot=next(CHROOTS), digest=Digest(user="holdfast", password="hush"), set_acl=True
+    )
+    said = re.escape(f"/config/users: its ACL does not allow it. This client is {expected}")
+    with started(owner) as client:
+        client.write([Create(path="/config"), Create(path="/config/users")]).result(30)
+        with started(dataclasses.replace(owner, digest=digest, set_acl=False)) as other:
+            with pytest.raises(AccessError, match=said) as caught:
+                other.get("/config/users")
+            assert "hush" not in str(caught.value)
 
 
 def test_sasl_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

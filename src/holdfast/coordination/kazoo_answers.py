@@ -45,15 +45,15 @@ from holdfast.coordination.zookeeper_client import (
     Stat,
     ZooKeeperError,
 )
+from holdfast.coordination.zookeeper_identity import not_accepted, not_allowed
+from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
 
 _ERRORS: tuple[tuple[tuple[type[Exception], ...], type[ZooKeeperError], str], ...] = (
     ((KazooNoNode,), NoNodeError, "there is no such node, or no parent of it"),
     ((KazooNodeExists,), NodeExistsError, "the node exists"),
     ((KazooNotEmpty,), NotEmptyError, "the node has children"),
     ((KazooBadVersion,), BadVersionError, "the node has another version"),
-    ((NoAuthError,), AccessError, "its ACL does not allow it"),
     ((InvalidACLError,), AccessError, "the ensemble does not know who this client is, so it takes no ACL for it"),
-    ((AuthFailedError, SessionClosedRequireSaslError), AccessError, "the ensemble does not accept the credentials"),
     ((KazooSessionExpired, ConnectionClosedError), SessionExpiredError, "the session is over"),
     (
         (ConnectionLoss, OperationTimeoutError, SessionMovedError, RequestTimeoutError),
@@ -64,17 +64,25 @@ _ERRORS: tuple[tuple[tuple[type[Exception], ...], type[ZooKeeperError], str], ..
 """kazoo's errors, ours, and what is said."""
 
 
-def why_over(state: KeeperState, session_id: int) -> ZooKeeperError:
+def why_over(state: KeeperState, session_id: int, settings: ZooKeeperSettings) -> ZooKeeperError:
     """What every call ends with when a session has ended in this state."""
     if state == KeeperState.AUTH_FAILED:
-        return AccessError("The ensemble does not accept the credentials")
+        return AccessError(_sentence(not_accepted(settings)))
     if state == KeeperState.EXPIRED_SESSION:
         return SessionExpiredError(f"The session {session_id:#x} has expired")
     return SessionExpiredError(f"The session {session_id:#x} was given up")
 
 
-def error_of(error: Exception, path: str, index: int | None = None) -> ZooKeeperError:
-    """Ours for kazoo's."""
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def error_of(error: Exception, path: str, settings: ZooKeeperSettings, index: int | None = None) -> ZooKeeperError:
+    """Ours for kazoo's. ``settings``: of the client that asked."""
+    if isinstance(error, NoAuthError):
+        return AccessError(f"{path or '/'}: {not_allowed(settings)}", path=path, index=index)
+    if isinstance(error, AuthFailedError | SessionClosedRequireSaslError):
+        return AccessError(_sentence(not_accepted(settings)), path=path, index=index)
     for theirs, ours, words in _ERRORS:
         if isinstance(error, theirs):
             return ours(f"{path or '/'}: {words}", path=path, index=index)

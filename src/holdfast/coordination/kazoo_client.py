@@ -20,7 +20,15 @@ from typing import Any, TypeVar
 
 from kazoo.client import CLOSED_STATES
 from kazoo.exceptions import NoNodeError as KazooNoNode
-from kazoo.protocol.serialization import CheckVersion, Create2, Exists, GetChildren, GetData, SetData, Sync
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Create2,
+    Exists,
+    GetChildren,
+    GetData,
+    SetData,
+    Sync,
+)
 from kazoo.protocol.serialization import Delete as KazooDelete
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions
@@ -45,6 +53,7 @@ from holdfast.coordination.zookeeper_client import (
     ZooKeeperError,
     request_bytes,
 )
+from holdfast.coordination.zookeeper_identity import no_answer
 from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
 from holdfast.model.errors import ConfigError
 
@@ -129,10 +138,10 @@ class KazooZooKeeper:
             self._make_chroot(deadline_s)
         except ConnectionLostError as e:
             self._abandon()
-            trouble = f": {self._session.trouble}" if self._session.trouble else ""
-            raise ConnectionLostError(
-                f"No server of {self._settings.servers} has answered within {timeout_s:g} s{trouble}"
-            ) from e
+            trouble = self._session.trouble
+            why = [f"No server of {self._settings.servers} has answered within {timeout_s:g} s"]
+            why += filter(None, (trouble, no_answer(self._settings, trouble)))
+            raise ConnectionLostError(": ".join(why)) from e
         except BaseException:
             self._abandon()
             raise
@@ -182,7 +191,7 @@ class KazooZooKeeper:
                 self._session_id = self._session.id_of_session
                 self._be(SessionState.CONNECTED)
             elif state in CLOSED_STATES:
-                self._over = self._over or why_over(state, self._session_id)
+                self._over = self._over or why_over(state, self._session_id, self._settings)
                 self._be(SessionState.EXPIRED)
             elif self._state is not None:
                 if any(self._under_way.values()):
@@ -267,7 +276,7 @@ class KazooZooKeeper:
             if isinstance(answer, KazooNoNode):
                 yield None
             elif isinstance(answer, Exception):
-                raise error_of(answer, path)
+                raise error_of(answer, path, self._settings)
             else:
                 yield node_of(answer)
 
@@ -330,7 +339,7 @@ class KazooZooKeeper:
         failed = first_error(results)
         if failed is not None:
             index, error = failed
-            raise error_of(error, operations[index].path, index)
+            raise error_of(error, operations[index].path, self._settings, index)
         done = []
         for operation, result in zip(operations, results, strict=True):
             path, stat = result if isinstance(operation, Create) else (self._full(operation.path), result)
@@ -387,7 +396,7 @@ class KazooZooKeeper:
     def _answered(self, future: Future[Any], path: str, result: Any, done: Callable[[Any], Any] | None) -> None:
         error = result.exception
         if error is not None:
-            self._settle(future, error=error_of(error, path))
+            self._settle(future, error=error_of(error, path, self._settings))
             return
         try:
             value = result.value if done is None else done(result.value)

@@ -115,7 +115,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self._limit_s = limit_s
         self.trouble: Exception | None = None
-        """Why the last connection could not be made."""
+        """Why the last connection could not be made, or ended before there was a session."""
 
     def create_connection(self, *args: Any, timeout: float, **options: Any) -> Any:
         try:
@@ -137,7 +137,11 @@ class KazooConnection(ConnectionHandler):  # type: ignore[misc]
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         if not isinstance(request, Connect):
             return super()._invoke(timeout, request, xid)
-        answer = super()._invoke(min(timeout, self._limit_s) if request.session_id else timeout, request, xid)
+        try:
+            answer = super()._invoke(min(timeout, self._limit_s) if request.session_id else timeout, request, xid)
+        except Exception as e:  # with TLS 1.3 a server says no to a certificate only now
+            self.handler.trouble = e.__context__ if isinstance(e.__context__, OSError) else e
+            raise
         if answer[0].time_out > 0:
             self.granted_ms = answer[0].time_out
         return answer
@@ -163,7 +167,7 @@ class OneSession(KazooClient):  # type: ignore[misc]
             use_ssl=tls is not None,
             certfile=tls and tls.keystore,
             keyfile=tls and tls.keystore,
-            keyfile_password=tls and tls.keystore_password,
+            keyfile_password=tls and (tls.keystore_password or ""),  # None: OpenSSL would ask at the terminal
             ca=tls and tls.truststore,
             check_hostname=tls is not None and tls.check_hostname,
         )

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from uuid import UUID
 
 from holdfast.client.outgoing import Outgoing
+from holdfast.coordination import zookeeper_tls
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.lanes import Lanes
 from holdfast.coordination.recorded_ids import RecordedBrokerIds
@@ -26,7 +27,7 @@ from holdfast.storage.files import FileSystem
 
 EnsembleClients: TypeAlias = Callable[[ZooKeeperSettings], Callable[[], ZooKeeperClient]]
 """What makes clients of one ensemble, none of them started; from how it is reached. ConfigError at once when what that
-needs is not installed."""
+needs is not installed or cannot be read."""
 
 
 class Machine(Protocol):
@@ -169,7 +170,10 @@ def _zookeeper(config: BrokerConfig, machine: Machine) -> ZooKeeperStore:
 
 def ensemble_clients(settings: ZooKeeperSettings) -> Callable[[], ZooKeeperClient]:
     """Clients of a real ensemble that are not started (EnsembleClients). kazoo is loaded here and nowhere else, so that
-    a broker on the embedded store need not have it; ConfigError when it is not installed."""
+    a broker on the embedded store need not have it; ConfigError when it is not installed, or when a file that TLS needs
+    cannot be used."""
+    if settings.tls is not None:
+        zookeeper_tls.check(settings.tls)
     try:
         from holdfast.coordination.kazoo_client import KazooZooKeeper
     except ModuleNotFoundError as e:
