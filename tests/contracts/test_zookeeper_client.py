@@ -20,6 +20,7 @@ from holdfast.coordination.zookeeper_client import (
     Create,
     Delete,
     Done,
+    NodeAclEntry,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -675,3 +676,20 @@ def test_what_is_secret_others_may_not_even_read(zk: Ensembles) -> None:
     assert type(refused(stranger, Check(path="/config/users", version=0))) is AccessError
     assert stranger.children("/config") == ["users"]
     assert data_of(owner, "/config/users") == [b"hush"]
+
+
+def test_who_may_do_what_with_a_node_is_told_where_it_may_be_known(zk: Ensembles) -> None:
+    owner, stranger = zk.client(user="holdfast"), zk.client()
+    done(owner, Create(path="/config"), Create(path="/config/users"), Create(path="/consumers"))
+    paths = ["/config", "/config/users", "/consumers", "/none"]
+    config, users, consumers, none = owner.acls(paths)
+    assert config is not None and users is not None
+    assert {(each.scheme, each.rights) for each in config} == {("digest", 31), ("world", 1)}
+    assert {(each.scheme, each.rights) for each in users} == {("digest", 31)}
+    assert consumers == {NodeAclEntry("world", "anyone", 31)}, "anybody's, as with Kafka"
+    assert none is None
+    config, users, consumers, none = stranger.acls(paths)
+    assert config is not None and {(each.scheme, each.rights) for each in config} == {("digest", 31), ("world", 1)}
+    assert users == frozenset() and none is None
+    done(stranger, Put(path="/consumers", data=b"1"), Create(path="/consumers/c"))
+    assert stranger.acls(["/consumers/c"]) == [{NodeAclEntry("world", "anyone", 31)}]

@@ -22,6 +22,7 @@ from holdfast.coordination.zookeeper_client import (
     AccessError,
     Done,
     Node,
+    NodeAcl,
     NoNodeError,
     Operation,
     SessionExpiredError,
@@ -146,6 +147,13 @@ class Server:
         found = self._found(path, name)
         self._watch("children", path, hook, connection)
         return sorted(found.children)
+
+    def acl(self, path: str, name: str | None) -> NodeAcl:
+        """Empty: who asks may not know it."""
+        found = self.tree.get(path)
+        if found is None:
+            raise NoNodeError("there is no such node, or no parent of it")
+        return found.rights if found.lets_read(name) else frozenset()
 
     def _found(self, path: str, name: str | None) -> Any:
         found = self.tree.get(path)

@@ -19,6 +19,7 @@ from holdfast.coordination.zookeeper_client import (
     Create,
     Done,
     Node,
+    NodeAcl,
     NodeExistsError,
     NoNodeError,
     Operation,
@@ -28,7 +29,7 @@ from holdfast.coordination.zookeeper_client import (
     ZooKeeperError,
     request_bytes,
 )
-from holdfast.coordination.zookeeper_settings import SENSITIVE, ZooKeeperSettings
+from holdfast.coordination.zookeeper_settings import OPEN, SENSITIVE, ZooKeeperSettings
 from tests.simulation.ensemble import Clock, Connection, Ensemble, Link, Request, Server
 from tests.simulation.ensemble_tree import Author
 
@@ -303,6 +304,17 @@ class ModelZooKeeper:
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
         return [self.get(path) for path in paths]
 
+    def acls(self, paths: Sequence[str]) -> list[NodeAcl | None]:
+        found: list[NodeAcl | None] = []
+        for path in paths:
+            full = self._full(path)
+            request = self._reading(lambda server, hook, connection, full=full: server.acl(full, self._name), None)
+            try:
+                found.append(self._ask(request, path, self._deadline_s()))
+            except NoNodeError:
+                found.append(None)
+        return found
+
     def sync(self) -> None:
         gaps = self._gaps
         self._ask(lambda: Request(work=lambda server: server.catch_up()), "/", self._deadline_s())
@@ -346,7 +358,10 @@ class ModelZooKeeper:
 
     def _author(self) -> Author:
         secret = tuple(self._root + path for path in SENSITIVE)
-        return Author(session=self._session_id, name=self._name, owns=self._settings.set_acl, secret=secret)
+        return Author(
+            session=self._session_id, name=self._name, owns=self._settings.set_acl, secret=secret,
+            shared=self._root + OPEN,
+        )  # fmt: skip
 
     @property
     def _name(self) -> str | None:

@@ -23,6 +23,7 @@ from holdfast.coordination.zookeeper_client import (
     Create,
     Delete,
     Done,
+    NodeAclEntry,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -31,6 +32,8 @@ from holdfast.coordination.zookeeper_client import (
     Stat,
     ZooKeeperError,
 )
+
+ALL_RIGHTS, MAY_READ = 31, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,14 @@ class Znode:
             ephemeral_owner=self.session,
         )
 
+    @property
+    def rights(self) -> frozenset[NodeAclEntry]:
+        """As a server says them."""
+        if self.acl is None:
+            return frozenset({NodeAclEntry("world", "anyone", ALL_RIGHTS)})
+        readable = {NodeAclEntry("world", "anyone", MAY_READ)} if self.acl.readable else set[NodeAclEntry]()
+        return frozenset({NodeAclEntry("digest", self.acl.owner, ALL_RIGHTS), *readable})
+
     def lets_write(self, who: str | None) -> bool:
         return self.acl is None or self.acl.owner == who
 
@@ -96,9 +107,11 @@ class Author:
     owns: bool = False
     secret: tuple[str, ...] = ()
     """With ``owns``: where others may not even read, by the paths as they are written."""
+    shared: str = ""
+    """With ``owns``: the node that is anybody's all the same."""
 
     def acl(self, path: str) -> Acl | None:
-        if not self.owns:
+        if not self.owns or path == self.shared:
             return None
         if self.name is None:
             raise AccessError("the ensemble does not know who this client is, so it takes no ACL for it")

@@ -31,6 +31,9 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "perf consume": ("holdfast perf consume --topic orders --messages 100000",),
     "metadata export": ("holdfast metadata export metadata.json --data-dir my-cluster",),
     "metadata format": ("holdfast metadata format --data-dir new-cluster --cluster-id MkU3OEVBNTcwNTJENDM2Qg",),
+    "metadata secure-znodes": (
+        "holdfast metadata secure-znodes --config /etc/holdfast/broker.properties --acl secure",
+    ),
     "metadata import": ("holdfast metadata import metadata.json --data-dir new-cluster",),
     "down": ("holdfast down --data-dir my-cluster",),
     "broker": ("holdfast broker /etc/holdfast/broker-1.properties",),

@@ -1,7 +1,7 @@
 """``holdfast metadata``: the copies of the cluster's metadata, looked at and mended from outside.
 
 Owns the options and the lines. What is found and done is coordination/inspect.py and coordination/rebuild.py; dump,
-diff and migrate are metadata_moves.py.
+diff and migrate are metadata_moves.py, who may change znodes metadata_acls.py.
 """
 
 import json
@@ -13,6 +13,7 @@ import click
 
 from holdfast.cli.connecting import json_option
 from holdfast.cli.failing import Failed, OneLineGroup, one_line
+from holdfast.cli.metadata_acls import secure_znodes
 from holdfast.cli.metadata_files import export_command, import_command
 from holdfast.cli.metadata_format import format_command
 from holdfast.cli.metadata_moves import diff, dump, migrate, tree
@@ -35,7 +36,7 @@ def metadata() -> None:
     """The cluster's metadata: its copies, what is in it, its export, and its move to another store."""
 
 
-for _command in (migrate, dump, tree, diff, export_command, import_command, format_command):
+for _command in (migrate, dump, tree, diff, export_command, import_command, format_command, secure_znodes):
     metadata.add_command(_command)
 
 

@@ -38,6 +38,8 @@ from holdfast.coordination.zookeeper_client import (
     BadVersionError,
     ConnectionLostError,
     Node,
+    NodeAcl,
+    NodeAclEntry,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -105,6 +107,11 @@ def node_of(answer: tuple[bytes | None, Any]) -> Node:
     """Of data and a ZnodeStat."""
     data, stat = answer
     return Node(data=data or b"", stat=stat_of(stat))
+
+
+def acl_of(answer: tuple[list[Any], Any]) -> NodeAcl:
+    """Of kazoo's ACLs and a ZnodeStat."""
+    return frozenset(NodeAclEntry(each.id.scheme, each.id.id, each.perms) for each in answer[0])
 
 
 def first_error(results: list[Any]) -> tuple[int, KazooException] | None:

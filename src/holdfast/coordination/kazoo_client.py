@@ -24,8 +24,10 @@ from kazoo.protocol.serialization import (
     CheckVersion,
     Create2,
     Exists,
+    GetACL,
     GetChildren,
     GetData,
+    SetACL,
     SetData,
     Sync,
 )
@@ -33,7 +35,7 @@ from kazoo.protocol.serialization import Delete as KazooDelete
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions
 
-from holdfast.coordination.kazoo_answers import error_of, first_error, node_of, stat_of, why_over
+from holdfast.coordination.kazoo_answers import acl_of, error_of, first_error, node_of, stat_of, why_over
 from holdfast.coordination.kazoo_session import KazooMulti, MultiRead, OneSession
 from holdfast.coordination.zookeeper_client import (
     AccessError,
@@ -43,6 +45,7 @@ from holdfast.coordination.zookeeper_client import (
     Delete,
     Done,
     Node,
+    NodeAcl,
     NodeExistsError,
     NoNodeError,
     Operation,
@@ -280,6 +283,37 @@ class KazooZooKeeper:
             else:
                 yield node_of(answer)
 
+    def acls(self, paths: Sequence[str]) -> list[NodeAcl | None]:
+        found = self._each(paths, lambda path: GetACL(self._full(path)), unknown=([], None))
+        return [None if answer is None else acl_of(answer) for answer in found]
+
+    def children_of(self, paths: Sequence[str]) -> list[list[str] | None]:
+        """Of an AclClient (zookeeper_acls.py)."""
+        return list(self._each(paths, lambda path: GetChildren(self._full(path), None)))
+
+    def set_acls(self, paths: Sequence[str]) -> list[bool]:
+        """Of an AclClient. It may be done twice: so it is sent as a read is, and again after a lost connection."""
+        done = self._each(paths, lambda path: SetACL(self._full(path), self._acl(path), -1))
+        return [answer is not None for answer in done]
+
+    def _each(self, paths: Sequence[str], request: Callable[[str], Any], *, unknown: Any = None) -> Iterator[Any]:
+        """The answers to a request for each node, None where it is missing; with ``unknown``, that where the ACL does
+        not allow it."""
+        asked = [self._send(request(path), path, deadline_s=self._deadline_s()) for path in paths]
+        for path, future in zip(paths, asked, strict=True):
+            deadline_s = self._deadline_s()
+            try:
+                try:
+                    yield self._answer(future, path, deadline_s)
+                except ConnectionLostError:
+                    yield self._ask(request(path), path, deadline_s=deadline_s)
+            except NoNodeError:
+                yield None
+            except AccessError:
+                if unknown is None:
+                    raise
+                yield unknown
+
     def sync(self) -> None:
         with self._changed:
             gaps = self._gaps
@@ -350,7 +384,7 @@ class KazooZooKeeper:
         return (self._root if path == "/" else self._root + path) or "/"
 
     def _acl(self, path: str) -> list[Any]:
-        if not self._settings.set_acl:
+        if self._settings.is_open(path):
             return list(OPEN_ACL_UNSAFE)
         return [_OWN] if self._settings.is_sensitive(path) else [_OWN, _READABLE]
 

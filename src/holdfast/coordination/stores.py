@@ -17,6 +17,7 @@ from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.lanes import Lanes
 from holdfast.coordination.recorded_ids import RecordedBrokerIds
 from holdfast.coordination.zookeeper import ZooKeeperStore
+from holdfast.coordination.zookeeper_acls import AclClient
 from holdfast.coordination.zookeeper_client import ZooKeeperClient
 from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
 from holdfast.metadata.broker_ids import BrokerIdMapping
@@ -165,10 +166,11 @@ def _zookeeper(config: BrokerConfig, machine: Machine) -> ZooKeeperStore:
         new_id=machine.new_id,
         connect_timeout_s=settings.connection_timeout_ms / 1000,
         outgoing=Outgoing.of(config),
+        sets_acls=settings.set_acl,
     )
 
 
-def ensemble_clients(settings: ZooKeeperSettings) -> Callable[[], ZooKeeperClient]:
+def ensemble_clients(settings: ZooKeeperSettings) -> Callable[[], AclClient]:
     """Clients of a real ensemble that are not started (EnsembleClients). kazoo is loaded here and nowhere else, so that
     a broker on the embedded store need not have it; ConfigError when it is not installed, or when a file that TLS needs
     cannot be used."""

@@ -23,6 +23,7 @@ from uuid import UUID, uuid4
 
 from holdfast.client.outgoing import Outgoing
 from holdfast.coordination import zookeeper_tree as tree
+from holdfast.coordination.zookeeper_acls import AclCheck
 from holdfast.coordination.zookeeper_brokers import LiveBrokers, OwnNode
 from holdfast.coordination.zookeeper_client import (
     AccessError,
@@ -97,7 +98,8 @@ class _Reign:
 
 
 class ZooKeeperStore:
-    """See the module's docstring (MetadataStore). ``connect`` makes a client that is not started."""
+    """See the module's docstring (MetadataStore). ``connect`` makes a client that is not started; ``sets_acls``: what
+    it makes is not anybody's (zookeeper.set.acl), so what was there before is looked at."""
 
     def __init__(
         self,
@@ -108,6 +110,7 @@ class ZooKeeperStore:
         new_id: Callable[[], UUID] = uuid4,
         connect_timeout_s: float = CONNECT_S,
         outgoing: Outgoing | None = None,
+        sets_acls: bool = False,
     ) -> None:
         self._lanes = lanes
         self._new_id = new_id
@@ -123,6 +126,7 @@ class ZooKeeperStore:
         self._events = LogDirEvents(self._link, self._errands, self._dir_failed)
         self._requests = ToolRequests(self._link, self._errands, self._ask)
         self._config_changes = ConfigChanges(self._link, self._errands)
+        self._acl_check = AclCheck(self._link, self._errands) if sets_acls else None
         self._broker_id: BrokerId | None = None
         self._cluster_id: str | None = None
         self._reign: _Reign | None = None
@@ -164,6 +168,8 @@ class ZooKeeperStore:
         """Make /brokers/ids/N, now and in every session to come."""
         self._broker_id = me.broker_id
         self._own.enter(me)
+        if self._acl_check is not None:
+            self._acl_check.begin()
 
     def _entered(self, me: Presence) -> None:
         host = me.host

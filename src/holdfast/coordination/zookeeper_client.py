@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from holdfast.model.errors import HoldfastError
 
@@ -88,6 +88,18 @@ class Node:
 
     data: bytes
     stat: Stat
+
+
+class NodeAclEntry(NamedTuple):
+    """What one identity may do with a node: ``rights`` has bits, 1 to read, 2 to write it, 4 and 8 to make and delete
+    nodes below it, 16 to change its ACL."""
+
+    scheme: str
+    name: str
+    rights: int
+
+
+NodeAcl: TypeAlias = frozenset[NodeAclEntry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +211,11 @@ class ZooKeeperClient(Protocol):
     def children(self, path: str, *, watch: Callable[[], None] | None = None) -> list[str] | None:
         """Names below a node, sorted, None when it is missing. ``watch`` is called once: when one is made or deleted
         after this, when the node is, when that may have happened unseen, or when the session expires."""
+        ...
+
+    def acls(self, paths: Sequence[str]) -> list[NodeAcl | None]:
+        """Who may do what with each node, None of one that is missing, nothing where this client may not know it; asked
+        for without waiting for each answer."""
         ...
 
     def write(self, operations: Sequence[Operation]) -> Future[list[Done]]:

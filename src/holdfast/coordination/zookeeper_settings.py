@@ -12,8 +12,10 @@ from holdfast.metadata import znode_users
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import ConfigError
 
-SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token", znode_users.SECRET)
+SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens", znode_users.SECRET)
 """With ``set_acl``, nobody but brokers reads what is here or below, as with Kafka; the last one is ours."""
+OPEN = "/consumers"
+"""The node itself is anybody's even then, as with Kafka: consumers of old write below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,10 @@ class ZooKeeperSettings:
     def is_sensitive(self, path: str) -> bool:
         """Of a path below the chroot."""
         return any(path == each or path.startswith(f"{each}/") for each in SENSITIVE)
+
+    def is_open(self, path: str) -> bool:
+        """Of a path below the chroot: whether anybody may do anything with a node that is made there."""
+        return not self.set_acl or path == OPEN
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ZooKeeperSettings:

@@ -56,7 +56,8 @@ ZOOKEEPER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "zookeeper.set.acl",
         _B,
         "false",
-        "What is written is for those with this broker's credentials alone; others may read all but what is secret.",
+        "What is made from then on is for those with this broker's credentials alone, which all brokers have to share; "
+        "others may read all but what is secret. What was there before: `holdfast metadata secure-znodes`.",
     ),
     make_key(
         "zookeeper.auth.digest",
@@ -94,7 +95,8 @@ ZOOKEEPER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "zookeeper.ssl.keystore.location",
         _S,
         None,
-        "A PEM file with the certificate and the key that a broker shows to the ensemble.",
+        "A PEM file with the certificate and the key that a broker shows to the ensemble. With zookeeper.set.acl and "
+        "no other credentials its subject is who the broker is, and has to be the same for all brokers.",
     ),
     make_key("zookeeper.ssl.keystore.password", _PASSWORD, None, "Of the key in that file."),
     make_key(

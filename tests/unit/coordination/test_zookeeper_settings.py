@@ -60,9 +60,21 @@ def test_other_credentials() -> None:
 
 def test_what_is_secret_as_with_kafka() -> None:
     found = settings()
-    secret = ["/config/users", "/config/users/u", "/config/brokers/1", "/holdfast/scram_secret"]
-    every = ("/config/users2", "/brokers", "/holdfast/brokers", *secret)
+    secret = [
+        "/config/users",
+        "/config/users/u",
+        "/config/brokers/1",
+        "/delegation_token/tokens",
+        "/holdfast/scram_secret",
+    ]
+    every = ("/config/users2", "/brokers", "/holdfast/brokers", "/delegation_token", *secret)
     assert [path for path in every if found.is_sensitive(path)] == secret
+
+
+def test_what_is_anybodys_as_with_kafka() -> None:
+    every = ["/", "/consumers", "/consumers/c", "/config/users"]
+    assert all(map(settings().is_open, every))
+    assert list(filter(settings(auth_digest="u:p", set_acl="true").is_open, every)) == ["/consumers"]
 
 
 @pytest.mark.parametrize(
