@@ -170,7 +170,11 @@ def test_C_8_producers_of_a_partition_and_no_transactions(cluster: Cluster, topi
     [entry] = here.active_producers
     assert (int(entry.last_sequence), int(entry.producer_epoch), int(nowhere.error_code)) == (2, 0, 3)
     assert abs(entry.last_timestamp - time.time() * 1000) < 60_000
-    assert [int(p.error_code) for p in asked(2)] == [6, 3]
+    wait_for(
+        lambda: [int(p.error_code) for p in asked(2)] == [0, 3], "the follower to have its log", timeout_s=TIMEOUT_S
+    )
+    wait_for(lambda: asked(2)[0] == here, "the follower to tell the same of its own", timeout_s=TIMEOUT_S)
+    assert [int(p.error_code) for p in asked(3)] == [6, 3]
     listed = ask(
         cluster, 1, "list_transactions", 1, "ListTransactions",
         state_filters=("Nope", "Ongoing"), producer_id_filters=(), duration_filter=-1,

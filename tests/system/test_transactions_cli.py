@@ -72,7 +72,7 @@ def test_an_open_transaction_is_listed_described_and_ended_by_hand(cluster: Clus
 
 def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(cluster: Cluster, topic: str) -> None:
     """As after the loss of what a coordinator wrote: the partition was never added where it is asked for now."""
-    create(cluster, topic, [[1]])
+    create(cluster, topic, [[1, 2]])
     name = f"{topic}-tx"
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": name, **QUIET})
     producer.init_transactions(TIMEOUT_S)
@@ -87,6 +87,13 @@ def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(clust
         return cells(run(cluster, "find-hanging", *where, "--max-transaction-timeout", "0"))
 
     wait_for(hanging, "the transaction to hang", timeout_s=TIMEOUT_S)
+    for broker in ("1", "2"):  # each replica tells of its own log, the follower's too
+        on_broker = ("--broker-id", broker, "--max-transaction-timeout", "0")
+        wait_for(
+            lambda args=on_broker: [row[0] for row in cells(run(cluster, "find-hanging", *args))] == [topic],
+            f"broker {broker} to tell of it",
+            timeout_s=TIMEOUT_S,
+        )
     [row] = hanging()
     assert (row[0], row[1], row[5]) == (topic, "0", "0")
     spec = ("--producer-id", row[2], "--producer-epoch", row[3], "--coordinator-epoch", row[4])

@@ -1,4 +1,8 @@
-"""DescribeProducers (61) 0: the producers of partitions led here, and where their open transactions begin."""
+"""DescribeProducers (61) 0: the producers of partitions here, and where their open transactions begin.
+
+A follower answers, too, of its own log, as in Kafka (ReplicaManager.activeProducerState): who looks for transactions
+that hang on one broker asks that one for all it has.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
-from holdfast.model.errors import HoldfastError, UnknownTopicOrPartitionError
+from holdfast.model.errors import HoldfastError, KafkaStorageError, UnknownTopicOrPartitionError
 from holdfast.model.types import TopicPartition
+from holdfast.replication.types import Role
 from holdfast.security.resources import Operation, ResourceKind
 from holdfast.storage.log import Log
 
@@ -31,7 +36,7 @@ async def _producers(ctx: RequestContext, topic: str, index: int) -> dict[str, A
         denied = ctx.missing(Operation.READ, ResourceKind.TOPIC, topic)
         if denied is not None:
             raise denied
-        log = _led(ctx, TopicPartition(topic, index))
+        log = _log_here(ctx, TopicPartition(topic, index))
         found = await answered(partial(_read, log))
         if isinstance(found, HoldfastError):
             raise found
@@ -41,16 +46,17 @@ async def _producers(ctx: RequestContext, topic: str, index: int) -> dict[str, A
     return answer
 
 
-def _led(ctx: RequestContext, tp: TopicPartition) -> Log:
+def _log_here(ctx: RequestContext, tp: TopicPartition) -> Log:
     if ctx.broker.metadata.partition(tp) is None:
         # As in Kafka, which has no words for a partition that its topic lacks.
         raise UnknownTopicOrPartitionError("" if tp.topic in ctx.broker.metadata.topics else _NO_SUCH)
     partition = ctx.broker.replicas.partitions.get(tp)
-    refusal = None if partition is None else partition.refusal()
-    if refusal is not None:
-        raise refusal
-    if partition is None or partition.log is None:
+    if partition is None:
         raise ctx.broker.replicas.unknown(tp)
+    if partition.role is Role.OFFLINE:
+        raise KafkaStorageError(f"{tp}: its log directory is offline")
+    if partition.log is None:
+        raise partition.not_leader()
     return partition.log
 
 
