@@ -1,5 +1,7 @@
 """Who may do what, by reading every entry: StandardAuthorizer's rules as twenty lines, to hold the index against."""
 
+import functools
+import socket
 from collections.abc import Collection
 
 from holdfast.security.acls import EVERYBODY, WILDCARD, AclBinding
@@ -22,14 +24,27 @@ def may(
 ) -> bool:
     there = [acl for acl in acls if acl.resource.kind is kind and _covers(acl, name)]
     allows = {operation, Operation.ALL} | _IMPLIES.get(operation, set())
-    mine = [
-        acl.entry for acl in there if acl.entry.principal in (who, EVERYBODY) and acl.entry.host in (host, WILDCARD)
-    ]
+    mine = [acl.entry for acl in there if acl.entry.principal in (who, EVERYBODY) and _is_from(acl, host)]
     if any(e.permission is Permission.DENY and e.operation in (operation, Operation.ALL) for e in mine):
         return False
     if any(e.permission is Permission.ALLOW and e.operation in allows for e in mine):
         return True
     return default and not there
+
+
+def _is_from(acl: AclBinding, host: str) -> bool:
+    return acl.entry.host == WILDCARD or _number(acl.entry.host) == _number(host)
+
+
+@functools.cache
+def _number(host: str) -> bytes | str:
+    """Of an address, as its packet has it: 16 bytes, also of IPv4."""
+    for family, before in ((socket.AF_INET, bytes(10) + b"\xff\xff"), (socket.AF_INET6, b"")):
+        try:
+            return before + socket.inet_pton(family, host)
+        except OSError:
+            continue
+    return host
 
 
 def _covers(acl: AclBinding, name: str) -> bool:
@@ -48,7 +63,7 @@ def may_any(
         for acl in acls
         if acl.resource.kind is kind
         and acl.entry.principal in (who, EVERYBODY)
-        and acl.entry.host in (host, WILDCARD)
+        and _is_from(acl, host)
         and acl.entry.operation in (operation, Operation.ALL)
     ]
     denied = [(pattern, name) for pattern, name, permission in mine if permission is Permission.DENY]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.model.addresses import plain_address
 from holdfast.security.acls import AclBinding, AclEntry, AclFilter, ResourcePattern
 from holdfast.security.authorizer import Authorizer
 from holdfast.security.principal import Principal
@@ -15,7 +16,7 @@ from tests import brute_acls
 KINDS = [ResourceKind.TOPIC, ResourceKind.GROUP]
 NAMES = ["a", "ab", "abc", "abd", "b", "ba", "*", "*a", "hardcode", "hard", "é", "ab.c"]
 WHO = ["User:a", "User:b", "User:*", "Group:a", "User:a:b"]
-HOSTS = ["1.1.1.1", "1.1.1.2", "*"]
+HOSTS = ["1.1.1.1", "1.1.1.2", "::ffff:1.1.1.1", "::1", "0:0:0:0:0:0:0:1", "2001:DB8::1", "2001:db8::0001", "*"]
 OPERATIONS = [each for each in Operation if each not in (Operation.UNKNOWN, Operation.ANY)]
 
 bindings = st.builds(
@@ -61,10 +62,11 @@ def ask(chance: random.Random, questions: int) -> None:
         kind, name, default = chance.choice(KINDS), chance.choice(NAMES), authorizer.allow_if_no_acl
         question = (who, host, operation, kind)
         principal = Principal.parse(who)
-        decision = authorizer.decide(principal, host, operation, kind, name)
+        at = plain_address(host)
+        decision = authorizer.decide(principal, at, operation, kind, name)
         assert decision.allowed is brute_acls.may(acls, default, *question, name), (sorted(acls), question, name)
         assert decision.acl is None or decision.acl in acls, decision
-        any_of_them = authorizer.may_any(principal, host, operation, kind)
+        any_of_them = authorizer.may_any(principal, at, operation, kind)
         assert any_of_them is brute_acls.may_any(acls, default, *question), (sorted(acls), question)
         answers.add((decision.allowed, any_of_them))
     assert len(answers) == 4, f"some answer was never given: {answers}"

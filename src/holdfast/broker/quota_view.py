@@ -8,11 +8,12 @@ kept until then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.metadata.codec_news import decode_news
 from holdfast.metadata.records import ClientQuotaRecord
+from holdfast.model.addresses import plain_address
 from holdfast.model.errors import CorruptRecordError
 from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.security.quota_entities import (
@@ -32,6 +33,8 @@ class QuotaView:
     def __init__(self) -> None:
         self.by_entity: dict[QuotaEntity, dict[str, float]] = {}
         """Quotas of each entity that has any; read only."""
+        self._ip_rates: dict[str | None, int] = {}
+        """By address as it is compared: the least, where entities spell one address differently; None: the default."""
         self.version = 0
         self.limits_clients = False
         """Whether any user or client has a quota: where it is False nothing need be measured."""
@@ -43,12 +46,8 @@ class QuotaView:
                 yield entity, self.by_entity[entity]
 
     def ip_rate(self, host: str) -> int | None:
-        """How many connections a second an address may make; None: any number."""
-        for entity in (((IP, host),), ((IP, None),)):
-            rate = self.by_entity.get(entity, {}).get(CONNECTION_CREATION_RATE)
-            if rate is not None:
-                return int(rate)
-        return None
+        """How many connections a second an address may make; None: any number. ``host``: as plain_address spells it."""
+        return self._ip_rates.get(host, self._ip_rates.get(None))
 
     def update(self, request: Any) -> None:
         """What UpdateMetadata says of quotas, if it does. News that cannot be read change nothing."""
@@ -66,6 +65,7 @@ class QuotaView:
             if isinstance(record, ClientQuotaRecord):
                 self._learn(record)
         self.limits_clients = any(entity[0][0] != IP for entity in self.by_entity)
+        self._ip_rates = _ip_rates(self.by_entity)
         self.version += 1
 
     def _learn(self, record: ClientQuotaRecord) -> None:
@@ -76,3 +76,13 @@ class QuotaView:
         found.pop(record.key, None)
         if not found:
             self.by_entity.pop(record.entity, None)
+
+
+def _ip_rates(by_entity: Mapping[QuotaEntity, Mapping[str, float]]) -> dict[str | None, int]:
+    found: dict[str | None, int] = {}
+    for ((kind, name), *_), quotas in by_entity.items():
+        rate = quotas.get(CONNECTION_CREATION_RATE)
+        if kind == IP and rate is not None:
+            host = None if name is None else plain_address(name)
+            found[host] = min(int(rate), found.get(host, int(rate)))
+    return found

@@ -22,7 +22,7 @@ from holdfast.broker.listening import listen
 from holdfast.broker.strangers import StrangerLimits, Strangers
 from holdfast.broker.turn_order import TurnOrder
 from holdfast.broker.unfinished import UnfinishedRequests
-from holdfast.model.config_connection_keys import plain_address
+from holdfast.model.addresses import plain_address
 from holdfast.model.listeners import SecurityProtocol
 from holdfast.security.connection_limits import ConnectionCounts, ConnectionLimits, no_rate_of
 

@@ -6,9 +6,9 @@ Values only; who counts is security/connection_limits.py and broker/strangers.py
 
 import ipaddress
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final
 
+from holdfast.model.addresses import plain_address
 from holdfast.model.config_key import INT_MAX, ConfigKey, ConfigType, Form, UpdateMode, make_key
 from holdfast.model.errors import ConfigError
 
@@ -89,24 +89,12 @@ CONNECTION_KEYS: Final[tuple[ConfigKey, ...]] = (
 )
 
 
-@lru_cache(maxsize=4096)
-def plain_address(host: str) -> str:
-    """An address as it is compared: an IPv4 one that came by IPv6 is the IPv4 one, and a link's zone is left out. What
-    is no address stays as it is."""
-    try:
-        address = ipaddress.ip_address(host.strip().strip("[]").partition("%")[0])
-    except ValueError:
-        return host
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
-
-
 def overrides_per_ip(text: str) -> Mapping[str, int]:
     """A value of max.connections.per.ip.overrides, by address. ConfigError: an entry is no address or no count."""
     found: dict[str, int] = {}
     for entry in (part.strip() for part in text.split(",") if part.strip()):
         host, _, count = (part.strip() for part in entry.rpartition(":"))
-        address = plain_address(host)
+        address = plain_address(host.strip("[]"))
         try:
             ipaddress.ip_address(address)
         except ValueError:

@@ -17,6 +17,7 @@ from kio.schema.default_principal_data.v0.data import DefaultPrincipalData
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from holdfast.model.addresses import plain_address
 from holdfast.model.errors import InvalidRequestError
 from holdfast.protocol import guard
 from holdfast.protocol.apis import ApiKey, request_type, response_type
@@ -29,8 +30,8 @@ _MAX_ADDRESS: Final = 16
 
 
 class Sealed(NamedTuple):
-    """What an envelope holds. ``principal``: type and name; ``host``: empty where the client's address is none of the
-    internet; ``request``: header and body."""
+    """What an envelope holds. ``principal``: type and name; ``host``: as plain_address spells it, empty
+    where the client's address is none of the internet; ``request``: header and body."""
 
     principal: tuple[str, str]
     host: str
@@ -64,7 +65,7 @@ def unseal(envelope: Any) -> Sealed:
     try:
         principal = _reader()(body, 0)[0]
         address = bytes(envelope.client_host_address)
-        host = str(ipaddress.ip_address(address)) if address else ""
+        host = plain_address(str(ipaddress.ip_address(address))) if address else ""
     except Exception as e:
         raise InvalidRequestError(f"an envelope that cannot be opened: {type(e).__name__}: {e}") from e
     return Sealed((str(principal.type_), str(principal.name)), host, memoryview(envelope.request_data))

@@ -8,6 +8,10 @@ one denies that one. All is every operation.
 An authorizer is a value: ``with_changes`` makes the next one, which shares what stayed. A decision looks up the entries
 of the principal and those of everybody, by name, by each length that a prefix has, and under ``*``; what it costs does
 not grow with the number of entries, only with that of the lengths.
+
+An address is the same however an entry spells it: the index is by ``plain_address``, Java's spelling, which Kafka
+compares. Who asks hands in the address in that spelling, so that no decision has to make it. What is told of an entry
+is what was written.
 """
 
 from __future__ import annotations
@@ -18,14 +22,19 @@ from typing import Final, TypeAlias
 
 from immutables import Map
 
+from holdfast.model.addresses import plain_address
 from holdfast.security.acls import EVERYBODY, WILDCARD, AclBinding, AclEntry, ResourcePattern
 from holdfast.security.principal import Principal
 from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
 
-_Rights: TypeAlias = tuple[int, int]
-"""What a host is denied and what it is allowed: a bit for each operation."""
+_Spelled: TypeAlias = tuple[str, int, int]
+"""A host as entries have written it, with what it is denied and allowed by these: a bit for each operation."""
+_Rights: TypeAlias = tuple[int, int, tuple[_Spelled, ...]]
+"""What a host is denied and what it is allowed, and by which spellings of it, in their order."""
 _Hosts: TypeAlias = Map[str, _Rights]
+"""By address as it is compared."""
 _NO_HOSTS: Final[_Hosts] = Map()
+_NO_RIGHTS: Final[_Rights] = (0, 0, ())
 
 
 def _bits(*operations: Operation) -> int:
@@ -151,7 +160,7 @@ class Authorizer:
         return replace(self, books=Map()).with_changes(bindings)
 
     def may(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
-        """Whether ``principal``, at address ``host``, may do it to the resource."""
+        """Whether ``principal``, at address ``host`` (as plain_address spells it), may do it to the resource."""
         return self.decide(principal, host, operation, kind, name).allowed
 
     def decide(
@@ -164,7 +173,7 @@ class Authorizer:
         if not self.ready:
             return _UNKNOWN
         denying, allowing = _DENYING[operation], _ALLOWING[operation]
-        allowed: tuple[str, str, PatternKind, str, int] | None = None
+        allowed: tuple[str, str, PatternKind, _Rights] | None = None
         for text in (who, EVERYBODY):
             book = self.books.get((kind, text))
             if book is None:
@@ -175,13 +184,14 @@ class Authorizer:
                     if rights is None:
                         continue
                     if rights[0] & denying:
-                        acl = _binding(kind, pattern_name, pattern, text, place, rights[0] & denying, Permission.DENY)
+                        acl = _binding(kind, pattern_name, pattern, text, rights, denying, Permission.DENY)
                         return AclDecision(False, acl=acl)
                     if allowed is None and rights[1] & allowing:
-                        allowed = text, pattern_name, pattern, place, rights[1] & allowing
+                        allowed = text, pattern_name, pattern, rights
         if allowed is not None:
-            text, pattern_name, pattern, place, bits = allowed
-            return AclDecision(True, acl=_binding(kind, pattern_name, pattern, text, place, bits, Permission.ALLOW))
+            text, pattern_name, pattern, rights = allowed
+            acl = _binding(kind, pattern_name, pattern, text, rights, allowing, Permission.ALLOW)
+            return AclDecision(True, acl=acl)
         if self.allow_if_no_acl and not self._has_entries(kind, name):
             return AclDecision(True, DEFAULT_ALLOW)
         return _DENIED
@@ -231,30 +241,54 @@ def _is_taken_away(resource: ResourcePattern, denied: set[ResourcePattern]) -> b
 
 
 def _binding(
-    kind: ResourceKind, name: str, pattern: PatternKind, who: str, host: str, bits: int, permission: Permission
+    kind: ResourceKind, name: str, pattern: PatternKind, who: str, rights: _Rights, wanted: int, permission: Permission
 ) -> AclBinding:
-    """One of the entries that these bits are of: of the lowest operation."""
+    """One of the entries that have these rights, of those that are wanted: of the lowest operation."""
+    host, bits = _spelled(rights, wanted, denies=permission is Permission.DENY)
     operation = Operation((bits & -bits).bit_length() - 1)
     return AclBinding(ResourcePattern(kind, name, pattern), AclEntry(who, host, operation, permission))
+
+
+def _spelled(rights: _Rights, wanted: int, *, denies: bool) -> tuple[str, int]:
+    """How a host is written in entries that have some of the wanted rights, and which these are."""
+    for host, denied, allowed in rights[2]:
+        bits = (denied if denies else allowed) & wanted
+        if bits:
+            return host, bits
+    raise AssertionError(f"{rights}: expected some of the rights {wanted:#x}")
 
 
 def _with(books: Map[_Key, _Patterns], binding: AclBinding, *, present: bool) -> Map[_Key, _Patterns]:
     resource, entry = binding.resource, binding.entry
     key: _Key = (resource.kind, entry.principal)
     book = books.get(key, _NO_PATTERNS)
-    hosts = book.hosts(resource)
-    denied, allowed = hosts.get(entry.host, (0, 0))
-    bit = 1 << entry.operation
-    mine = denied if entry.permission is Permission.DENY else allowed
-    if bool(mine & bit) is present:
+    hosts, host = book.hosts(resource), plain_address(entry.host)
+    rights = _rights_with(hosts.get(host, _NO_RIGHTS), entry, present=present)
+    if rights is None:
         return books
-    rights = (denied ^ bit, allowed) if entry.permission is Permission.DENY else (denied, allowed ^ bit)
-    hosts = hosts.set(entry.host, rights) if any(rights) else hosts.delete(entry.host)
+    hosts = hosts.set(host, rights) if rights[2] else hosts.delete(host)
     books = _kept(books, key, book.changed(resource, hosts))
     key = (resource.kind, _COUNT)
     book = books.get(key, _NO_PATTERNS)
-    count = book.hosts(resource).get("", (0, 0))[1] + (1 if present else -1)
-    return _kept(books, key, book.changed(resource, Map({"": (0, count)}) if count else _NO_HOSTS))
+    count = book.hosts(resource).get("", _NO_RIGHTS)[1] + (1 if present else -1)
+    return _kept(books, key, book.changed(resource, Map({"": (0, count, ())}) if count else _NO_HOSTS))
+
+
+def _rights_with(rights: _Rights, entry: AclEntry, *, present: bool) -> _Rights | None:
+    """With this entry of the host, or without it; None: that changes nothing."""
+    by_spelling = {spelling: (denied, allowed) for spelling, denied, allowed in rights[2]}
+    denied, allowed = by_spelling.pop(entry.host, (0, 0))
+    bit, denies = 1 << entry.operation, entry.permission is Permission.DENY
+    if bool((denied if denies else allowed) & bit) is present:
+        return None
+    denied, allowed = (denied ^ bit, allowed) if denies else (denied, allowed ^ bit)
+    if denied or allowed:
+        by_spelling[entry.host] = denied, allowed
+    denied = allowed = 0
+    for mine in by_spelling.values():
+        denied |= mine[0]
+        allowed |= mine[1]
+    return denied, allowed, tuple(sorted((spelling, *mine) for spelling, mine in by_spelling.items()))
 
 
 def _kept(books: Map[_Key, _Patterns], key: _Key, book: _Patterns) -> Map[_Key, _Patterns]:

@@ -5,7 +5,7 @@ from typing import Any
 from holdfast.model.errors import RequestError
 from tests.fuzz.reader import Reader, Run
 
-_HOSTS = ("10.9.8.7", "2001:db8::1", "")
+_HOSTS = ("10.9.8.7", "2001:db8:0:0:0:0:0:1", "")
 _PRINCIPALS = (("User", "alice"), ("User", "a=b,c:é"), ("User", ""))
 _WORDS = (b"\x00\x00", b"\x00\x05User", b"\xff\xff\xff\xff\x0f", b"\x00\x01", bytes(16), bytes(4))
 

@@ -182,6 +182,27 @@ async def _both_protocols() -> None:
         sock.close()
 
 
+def test_an_address_is_spelled_as_kafka_tells_it() -> None:
+    asyncio.run(_spelled())
+
+
+async def _spelled() -> None:
+    def listen(host: str, port: int) -> socket.socket:
+        sock = socket.create_server((host, port), family=socket.AF_INET6)
+        sock.setblocking(False)
+        return sock
+
+    server = a_server(ConnectionLimits(), listen=listen)
+    port = server.bind("::1", 0, EVERYTHING)
+    server.start()
+    sock = socket.create_connection(("::1", port))
+    await until(lambda: len(server.connections) == 1)
+    (connection,) = server.connections
+    assert connection.peer[0] == "0:0:0:0:0:0:0:1"
+    server.close()
+    sock.close()
+
+
 def test_over_its_rate_a_listener_accepts_none_until_the_rate_is_back() -> None:
     asyncio.run(_over_the_rate())
 

@@ -30,7 +30,7 @@ from holdfast.model.errors import (
 )
 from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.framing import decode_request
-from holdfast.protocol.interbroker import TYPE_FULL
+from holdfast.protocol.interbroker import TYPE_FULL, TYPE_INCREMENTAL
 from holdfast.protocol.orders_codec import encode_order
 from holdfast.security.quota_entities import EntityFilter, QuotaEntity
 from holdfast.security.scram_credential import ScramCredential, ScramMechanism
@@ -271,6 +271,19 @@ def test_brokers_know_what_they_were_told_in_full_or_by_changes(cluster: Cluster
 
 def test_before_there_are_users_all_brokers_have_one_secret() -> None:
     assert UserView("c").secret == UserView("c").secret != UserView("d").secret
+
+
+def test_an_address_has_its_quota_however_the_quota_spells_it() -> None:
+    view = QuotaView()
+    rates = {"::1": 7.0, "2001:DB8::1": 5.0, "2001:db8:0:0:0:0:0:1": 4.0, "::ffff:10.0.0.1": 3.0, None: 2.0}
+    key = "connection_creation_rate"
+    records = [ClientQuotaRecord(entity=(("ip", name),), key=key, value=rate) for name, rate in rates.items()]
+    view.update(Request(quotas=encode_news(records)))
+    asked = ("0:0:0:0:0:0:0:1", "2001:db8:0:0:0:0:0:1", "10.0.0.1", "10.0.0.2")
+    assert [view.ip_rate(host) for host in asked] == [7, 4, 3, 2]
+    gone = [ClientQuotaRecord(entity=(("ip", name),), key=key, value=None) for name in ("2001:db8:0:0:0:0:0:1", None)]
+    view.update(Request(quotas=encode_news(gone), type=TYPE_INCREMENTAL))
+    assert [view.ip_rate(host) for host in asked] == [7, 5, 3, None]
 
 
 def test_which_quotas_a_view_finds() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.addresses import plain_address
 from holdfast.model.config import (
     KEYS,
     TOPIC_KEYS,
@@ -19,7 +20,7 @@ from holdfast.model.config import (
     read_properties,
     validate_topic_config,
 )
-from holdfast.model.config_connection_keys import OVERRIDES, overrides_per_ip, plain_address
+from holdfast.model.config_connection_keys import OVERRIDES, overrides_per_ip
 from holdfast.model.config_docs import configuration_markdown
 from holdfast.model.config_entries import ConfigSource, describe_broker, describe_topic
 from holdfast.model.config_keys import ConfigKey
@@ -272,7 +273,7 @@ def test_K1066_15_what_was_set_at_run_time_wins_and_may_name_what_is_gone() -> N
         ("", {}),
         ("10.0.0.7:100", {"10.0.0.7": 100}),
         ("10.0.0.7:1, 10.0.0.8:0", {"10.0.0.7": 1, "10.0.0.8": 0}),
-        ("::1:5,[fe80::1]:6", {"::1": 5, "fe80::1": 6}),
+        ("::1:5,[fe80::1]:6", {"0:0:0:0:0:0:0:1": 5, "fe80:0:0:0:0:0:0:1": 6}),
         ("::ffff:10.0.0.7:3", {"10.0.0.7": 3}),
     ],
 )
@@ -299,10 +300,14 @@ def test_none_per_address_is_for_those_alone_that_are_named() -> None:
 
 
 def test_an_address_is_compared_in_one_form() -> None:
-    same = ("10.0.0.7", "::ffff:10.0.0.7", "::FFFF:a00:7", " 10.0.0.7 ")
+    same = ("10.0.0.7", "::ffff:10.0.0.7", "::FFFF:a00:7", "0:0:0:0:0:ffff:a00:7")
     assert {plain_address(each) for each in same} == {"10.0.0.7"}
-    assert plain_address("fe80::1%eth0") == plain_address("[FE80:0::1]") == "fe80::1"
-    assert plain_address("not one") == "not one"
+    assert plain_address("fe80::1%eth0") == plain_address("FE80:0::0001") == "fe80:0:0:0:0:0:0:1"
+    assert plain_address("::1") == "0:0:0:0:0:0:0:1"
+    assert plain_address("2001:0db8::00ff") == "2001:db8:0:0:0:0:0:ff"
+    assert plain_address("::10.0.0.7") == "0:0:0:0:0:0:a00:7"
+    for no_address in ("not one", "*", "", "/127.0.0.1", "[::1]", " 10.0.0.7", "10.0.0.07"):
+        assert plain_address(no_address) == no_address
 
 
 def test_a_listener_has_values_of_its_own() -> None:

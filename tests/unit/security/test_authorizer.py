@@ -72,6 +72,28 @@ def test_denying_one_operation_does_not_deny_what_it_implies() -> None:
     assert with_acls(acl("t", Operation.ALTER_CONFIGS)).may(ALICE, HOST, Operation.DESCRIBE_CONFIGS, TOPIC, "t")
 
 
+def test_an_address_is_the_same_however_an_entry_spells_it() -> None:
+    here, other = "0:0:0:0:0:0:0:1", "0:0:0:0:0:0:0:2"
+    for spelling in ("::1", here, "0::0:0001", "::1%lo"):
+        there = with_acls(acl("t"), acl("t", host=spelling, deny=True))
+        decision = there.decide(ALICE, here, Operation.READ, TOPIC, "t")
+        assert (decision.allowed, decision.acl) == (False, acl("t", host=spelling, deny=True))
+        assert there.may(ALICE, other, Operation.READ, TOPIC, "t")
+        assert with_acls(acl("t", host=spelling)).may_any(ALICE, here, Operation.READ, TOPIC)
+    assert with_acls(acl("t", host="::ffff:10.0.0.1")).may(ALICE, HOST, Operation.READ, TOPIC, "t")
+    assert not with_acls(acl("t", host="/10.0.0.1")).may(ALICE, HOST, Operation.READ, TOPIC, "t")
+
+
+def test_of_two_spellings_the_one_that_stays_goes_on_to_count() -> None:
+    here = "0:0:0:0:0:0:0:1"
+    short, long = acl("t", host="::1", deny=True), acl("t", host=here, deny=True)
+    there = with_acls(acl("t"), short, long)
+    assert there.with_changes((), [short]).decide(ALICE, here, Operation.READ, TOPIC, "t").acl == long
+    assert there.with_changes((), [long]).decide(ALICE, here, Operation.READ, TOPIC, "t").acl == short
+    assert there.with_changes((), [short, long]).may(ALICE, here, Operation.READ, TOPIC, "t")
+    assert there.with_changes((), [short, long]) == with_acls(acl("t"))
+
+
 def test_types_of_principals_and_case_are_told_apart() -> None:
     there = with_acls(acl("t"))
     assert not there.may(Principal("user", "alice"), HOST, Operation.READ, TOPIC, "t")
