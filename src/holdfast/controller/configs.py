@@ -30,6 +30,7 @@ from holdfast.model.config import (
     parse_value,
     validate_topic_config,
 )
+from holdfast.model.config_sasl_keys import AT_A_START
 from holdfast.model.errors import (
     ConfigError,
     HoldfastError,
@@ -80,8 +81,10 @@ def _check(state: ControllerState, change: ConfigChange) -> None:
     elif change.resource_type == ResourceType.BROKER:
         if change.resource_name and not _is_broker_id(change.resource_name):
             raise InvalidRequestError(f"Broker {change.resource_name!r}: expected a broker id, or '' for all")
+        present: Configs = state.image.configs.get((change.resource_type, change.resource_name), {})
         for key, value in change.values:
-            _check_broker_key(key, value)
+            if value is not None or key not in present:  # what a version before has taken can be removed
+                _check_broker_key(key, value)
             if change.resource_name and key in _OF_ALL_BROKERS and value is not None:
                 raise InvalidRequestError(
                     f"{key} of broker {change.resource_name}: expected none of its own, but for all or for a topic"
@@ -114,7 +117,9 @@ def _check_broker_key(key: str, value: str | None) -> None:
     if known is None:
         raise ConfigError(f"Unknown broker config name: {key}")
     if known.update is UpdateMode.READ_ONLY:
-        raise InvalidRequestError(f"Cannot update these configs dynamically: [{key}]")
+        is_of_logins = any(key == each or key.endswith(f".{each}") for each in AT_A_START)
+        instead = "; expected in the file of the broker, which is started again then" if is_of_logins else ""
+        raise InvalidRequestError(f"Cannot update these configs dynamically: [{key}]{instead}")
     if value is not None:
         try:
             parse_value(known, value)

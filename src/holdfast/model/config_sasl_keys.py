@@ -6,7 +6,7 @@ Values only. A listener's own value is ``listener.name.NAME.KEY``, that of one m
 
 from typing import Final
 
-from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode, make_key
+from holdfast.model.config_key import ConfigKey, ConfigType, make_key
 
 _I, _L, _S, _LIST, _PASSWORD = (
     ConfigType.INT, ConfigType.LONG, ConfigType.STRING, ConfigType.LIST, ConfigType.PASSWORD,
@@ -21,6 +21,10 @@ FAILURE_DELAY: Final = "connection.failed.authentication.delay.ms"
 MAX_RECEIVE: Final = "sasl.server.max.receive.size"
 OF_A_MECHANISM: Final = frozenset((JAAS, REAUTH))
 """What a listener may have a value of for each mechanism."""
+AT_A_START: Final = (ENABLED_MECHANISMS, JAAS, BETWEEN_BROKERS)
+"""Read once, by a broker that starts. Kafka takes changes of them while it runs, for listeners that come later: those
+that are there go on as before, which tells nobody that a mechanism he has switched off is still taken. No listener
+comes later here, so a change is refused."""
 
 SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
     make_key(
@@ -29,7 +33,6 @@ SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         "GSSAPI",
         f"How one may log in on listeners with SASL: {', '.join(SASL_MECHANISMS)}. GSSAPI, Kafka's default, is not "
         "spoken, so a listener with SASL needs a value.",
-        update=UpdateMode.PER_BROKER,
         per_listener=True,
     ),
     make_key(
@@ -38,7 +41,6 @@ SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Kafka's line for a login module: for PLAIN the users (user_NAME=\"password\"), and what this broker logs in "
         "with at others (username and password). Best for one listener and mechanism.",
-        update=UpdateMode.PER_BROKER,
         per_listener=True,
     ),
     make_key(
@@ -46,7 +48,6 @@ SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         _S,
         "GSSAPI",
         "How this broker logs in at others, where their listener has SASL: one of sasl.enabled.mechanisms.",
-        update=UpdateMode.PER_BROKER,
     ),
     make_key(
         REAUTH,

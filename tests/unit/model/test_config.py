@@ -36,6 +36,8 @@ KAFKA_BROKER |= {row["name"]: row | {"update_mode": "cluster-wide"} for row in T
 KAFKA_TOPIC = {row["name"]: row for row in TABLES["topic"]}
 BOUND_ONCE = {"listeners", "listener.security.protocol.map"}
 """Kafka binds others while it runs."""
+LISTENERS_COME_LATER = {"sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.mechanism.inter.broker.protocol"}
+"""In Kafka, which takes these for them while it runs; those that are there go on as before."""
 OF_THE_AUTHORIZER = {"super.users", "allow.everyone.if.no.acl.found"}
 """Kafka's authorizers read them; its table does not have them."""
 ONLY_IN_3_9 = {
@@ -71,7 +73,7 @@ def assert_same(key: ConfigKey, row: dict[str, str]) -> None:
 def test_broker_key_is_kafkas(name: str) -> None:
     row = KAFKA_BROKER[name]
     assert_same(KEYS[name], row)
-    assert KEYS[name].update.value == ("read-only" if name in BOUND_ONCE else row["update_mode"])
+    assert KEYS[name].update.value == ("read-only" if name in BOUND_ONCE | LISTENERS_COME_LATER else row["update_mode"])
     assert KEYS[name].internal == row["internal"]
 
 
@@ -398,7 +400,7 @@ def test_describing_a_broker_as_kafka_does() -> None:
             continue
         assert entry.value == row["value"], entry.key.name
         assert entry.source.value == row["config_source"], entry.key.name
-        assert entry.read_only == (row["read_only"] or entry.key.name in BOUND_ONCE)
+        assert entry.read_only == (row["read_only"] or entry.key.name in BOUND_ONCE | LISTENERS_COME_LATER)
         synonyms = [{"name": s.name, "value": s.value, "source": s.source.value} for s in entry.synonyms]
         assert synonyms == row["synonyms"], entry.key.name
 
