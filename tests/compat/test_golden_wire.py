@@ -109,7 +109,6 @@ TABLE = [
     Row("transactions: ok", "producer_*", ..., ..., "the first block of ids is waited for"),
     Row("transactions: *after abort", "error_code", 51, 48, MARKERS, may=True),
     Row("transactions: abort again", "error_code", 51, 0, MARKERS, may=True),
-    Row("transactions: DescribeProducers", "topics.partitions.error_code", 0, 6, "t1-1 was moved before, there after"),
     Row("cluster_security: DescribeQuorum", "topics.partitions.current_voters.*", ..., ..., NO_QUORUM),
     Row("cluster_security: DescribeQuorum", "topics.partitions.high_watermark", ..., ..., NO_QUORUM),
     Row("cluster_security: DescribeQuorum", "topics.partitions.leader_*", ..., ..., "who is controller", may=True),
