@@ -1,6 +1,10 @@
 """Topics that come into being by being asked for: automatic creation, and the topics of coordinators.
 
 Owns the set of names under way, so that a client that asks a hundred times makes one request to the controller.
+
+A topic of coordinators keeps the number of replicas that it is made with for good. So the factor that the file says is
+waited for, as in Kafka: until there are as many brokers, a client hears COORDINATOR_NOT_AVAILABLE. Where the file says
+none, nobody has asked for more than the cluster has, and it gets what it can hold.
 """
 
 from __future__ import annotations
@@ -68,6 +72,8 @@ class TopicCreation:
         self._broker = broker
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: set[str] = set()
+        """Topics of coordinators that wait for brokers, which was told once."""
 
     def auto_create(self, names: Iterable[str]) -> None:
         """Ask the controller for these topics, unless that is under way already. Failures are logged."""
@@ -82,9 +88,11 @@ class TopicCreation:
     async def _create(self, names: list[str]) -> None:
         try:
             too_few = await self._ask([self._topic(name) for name in names])
-            fewer = self._copies_now() if too_few else None
+            self._waiting.difference_update(set(names).difference(too_few))
+            smaller = [name for name in too_few if not self._waits(name)]
+            fewer = self._copies_now() if smaller else None
             if fewer is not None:
-                await self._ask([self._topic(name, fewer) for name in too_few])
+                await self._ask([self._topic(name, fewer) for name in smaller])
         except HoldfastError as e:
             log.warning("topics %s were not made: %s", ", ".join(names), e)
         finally:
@@ -102,9 +110,22 @@ class TopicCreation:
             error = error_of(int(topic.error_code), topic.error_message or "")
             if isinstance(error, InvalidReplicationFactorError) and topic.name in OF_COORDINATORS:
                 too_few.append(str(topic.name))
-            if error is not None:
+            elif error is not None:
                 log.info("topic %s was not made: %s", topic.name, error)
         return too_few
+
+    def _waits(self, name: str) -> bool:
+        """Whether it is not made until there are as many brokers as the file says."""
+        config, factor = self._broker.config, OF_COORDINATORS[name].factor
+        if factor not in config.static:
+            return False
+        if name not in self._waiting:
+            self._waiting.add(name)
+            log.warning(
+                "topic %s waits for brokers, and clients with it: %s=%d, and %d are alive", name, factor,
+                config.int(factor), len(self._broker.metadata.brokers),
+            )  # fmt: skip
+        return True
 
     def _copies_now(self) -> int | None:
         """How many replicas the cluster can hold; None while a broker that has some is down. A topic that is made then
@@ -122,7 +143,6 @@ class TopicCreation:
         keys = OF_COORDINATORS.get(name)
         if keys is None:
             return {"name": name, "num_partitions": -1, "replication_factor": -1}
-        # Kafka waits for so many brokers as the factor says; a small cluster gets what it can hold.
         factor = config.int(keys.factor) if most is None else min(config.int(keys.factor), most)
         configs = {"cleanup.policy": "compact", "segment.bytes": str(config.int(keys.segment)), **keys.configs}
         if keys.min_isr is not None:

@@ -324,7 +324,14 @@ _CLUSTER = (
 
 _GROUPS = (
     make_key("offsets.topic.num.partitions", _I, 50, "Partitions of __consumer_offsets.", 1),
-    make_key("offsets.topic.replication.factor", _SHORT, 3, "Replicas of __consumer_offsets.", 1),
+    make_key(
+        "offsets.topic.replication.factor",
+        _SHORT,
+        3,
+        "Replicas of __consumer_offsets. Where a file says it, the topic is not made, and no group works, until there "
+        "are as many brokers; without a value a smaller cluster gets what it can hold.",
+        1,
+    ),
     make_key("offsets.topic.segment.bytes", _I, 104_857_600, "Segment size of __consumer_offsets.", 1),
     make_key("offsets.retention.minutes", _I, 10_080, "Offsets of an empty group are kept for this long.", 1),
     make_key("offsets.retention.check.interval.ms", _L, 600_000, "How often expired offsets are looked for.", 1),

@@ -17,7 +17,14 @@ TRANSACTION_KEYS: Final[tuple[ConfigKey, ...]] = (
     ),
     make_key("transaction.max.timeout.ms", _I, 900_000, "The longest timeout that a producer may ask for.", 1),
     make_key("transaction.state.log.num.partitions", _I, 50, "Partitions of __transaction_state.", 1),
-    make_key("transaction.state.log.replication.factor", ConfigType.SHORT, 3, "Replicas of __transaction_state.", 1),
+    make_key(
+        "transaction.state.log.replication.factor",
+        ConfigType.SHORT,
+        3,
+        "Replicas of __transaction_state. Where a file says it, the topic is not made, and no transaction begins, "
+        "until there are as many brokers; without a value a smaller cluster gets what it can hold.",
+        1,
+    ),
     make_key("transaction.state.log.min.isr", _I, 2, "min.insync.replicas of __transaction_state.", 1),
     make_key("transaction.state.log.segment.bytes", _I, 104_857_600, "Segment size of __transaction_state.", 1),
     make_key(
