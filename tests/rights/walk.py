@@ -202,8 +202,8 @@ class Walk:
         """Topics, a group with an offset and a transaction if this broker coordinates them, and everybody's rights."""
         await self._make_topics(all_cases)
         if coordinates:
-            await self._found(0, self.shared.group)
-            await self._found(1, self.shared.transaction)
+            await self.found(0, self.shared.group)
+            await self.found(1, self.shared.transaction)
             await self._commit()
             await self._begin()
         entries = [
@@ -231,7 +231,7 @@ class Walk:
         answer = await self.ask(ADMIN, "METADATA", 12, {"topics": None})
         return [t.name for t in answer.topics if t.partitions and all(p.leader_id >= 0 for p in t.partitions)]
 
-    async def _found(self, kind: int, key: str) -> None:
+    async def found(self, kind: int, key: str) -> None:
         """Its coordinator."""
 
         async def is_found() -> bool:
@@ -240,7 +240,7 @@ class Walk:
 
         await _until(is_found)
 
-    async def _done(self, api: str, version: int, values: Mapping[str, Any]) -> Any:
+    async def done(self, api: str, version: int, values: Mapping[str, Any]) -> Any:
         """The answer, once it has no error."""
         answers = []
 
@@ -255,19 +255,19 @@ class Walk:
         offset = {"partition_index": 0, "committed_offset": 0, "committed_leader_epoch": -1, "committed_metadata": ""}
         topics = [{"name": self.shared.topic, "partitions": [offset]}]
         group: dict[str, Any] = {"group_id": self.shared.group, "generation_id_or_member_epoch": -1, "member_id": ""}
-        await self._done("OFFSET_COMMIT", 8, group | {"topics": topics})
+        await self.done("OFFSET_COMMIT", 8, group | {"topics": topics})
 
     async def _begin(self) -> None:
         """An open transaction that has the topic in it."""
         name = self.shared.transaction
         values = {"transactional_id": name, "transaction_timeout": 600_000, "producer_id": -1, "producer_epoch": -1}
-        given = await self._done("INIT_PRODUCER_ID", 4, values)
+        given = await self.done("INIT_PRODUCER_ID", 4, values)
         added = {
             "v3_and_below_transactional_id": name, "v3_and_below_producer_id": given.producer_id,
             "v3_and_below_producer_epoch": given.producer_epoch,
             "v3_and_below_topics": [{"name": self.shared.topic, "partitions": [0]}],
         }  # fmt: skip
-        await self._done("ADD_PARTITIONS_TO_TXN", 3, added)
+        await self.done("ADD_PARTITIONS_TO_TXN", 3, added)
 
     async def _rights_are_known(self, all_cases: Sequence[Case]) -> None:
         """The broker has heard of the last entries: a request that changes nothing is not refused any more."""

@@ -137,6 +137,7 @@ class Journal:
                 | e.TransactionAbortableError()
                 | e.ConcurrentTransactionsError()
                 | e.InvalidProducerIdMappingError()
+                | e.InvalidRequestError()
             ):
                 return Written(error, False)
         return Written(e.UnknownServerError(str(error)), False)

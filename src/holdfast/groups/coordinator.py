@@ -219,7 +219,7 @@ class GroupCoordinator:
         reply: Callable[[OffsetDeleteResult], None],
     ) -> None:
         """OffsetDelete."""
-        found = self._route(group_id, now_ms, named=False)
+        found = self._route(group_id, now_ms)
         if isinstance(found, HoldfastError):
             reply(OffsetDeleteResult(error=found, partitions={}))
         else:

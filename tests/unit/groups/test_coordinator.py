@@ -185,9 +185,9 @@ def test_the_real_number_of_partitions_counts(world: Any) -> None:
 # -- administration --------------------------------------------------------------------------------------------
 
 
-def test_only_member_requests_need_a_name(world: Any) -> None:
+def test_requests_of_members_and_the_removal_of_offsets_need_a_name(world: Any) -> None:
     errors = each_error(world, "")
-    named = {k: errors.pop(k) for k in ("join", "sync", "heartbeat", "leave")}
+    named = {k: errors.pop(k) for k in ("join", "sync", "heartbeat", "leave", "delete offsets")}
     assert {type(e) for e in named.values()} == {InvalidGroupIdError}
     assert errors["commit"] is None
     assert errors["fetch"] is None

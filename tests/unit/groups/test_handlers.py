@@ -137,8 +137,15 @@ def test_leave(wire: Wire, version: int) -> None:
             result = wire.ask(LEAVE, version, group_id="g", members=[{"member_id": member}])
             assert result.error_code is ErrorCode.none
             assert [(m.member_id, m.error_code) for m in result.members] == [(member, code)]
-    nobody = {"member_id": "x"} if version < 3 else {"members": []}
-    assert wire.ask(LEAVE, version, group_id="no", **nobody).error_code is ErrorCode.unknown_member_id
+    if version < 3:
+        assert wire.ask(LEAVE, version, group_id="no", member_id="x").error_code is ErrorCode.unknown_member_id
+    else:
+        result = wire.ask(LEAVE, version, group_id="no", members=[{"member_id": "x"}, {"member_id": "y"}])
+        assert result.error_code is ErrorCode.none
+        unknown = ErrorCode.unknown_member_id
+        assert [(m.member_id, m.error_code) for m in result.members] == [("x", unknown), ("y", unknown)]
+    refused = wire.ask(LEAVE, version, group_id="", **({"member_id": "x"} if version < 3 else {"members": []}))
+    assert refused.error_code is ErrorCode.invalid_group_id
 
 
 @pytest.mark.parametrize("version", range(2, 11))
@@ -236,6 +243,7 @@ def test_describe(wire: Wire, version: int) -> None:
     assert missing.group_state == "Dead"
     assert missing.error_code is (ErrorCode.group_id_not_found if version >= 6 else ErrorCode.none)
     assert version < 3 or known.authorized_operations == 3400
+    assert version < 3 or missing.authorized_operations == (-(1 << 31) if version >= 6 else 3400)
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -261,6 +269,7 @@ def test_offset_delete(wire: Wire) -> None:
     assert [[p.error_code for p in t.partitions] for t in result.topics] == [[ErrorCode.none, unknown], [unknown]]
     assert wire.world.committed() is None
     assert wire.ask(OFFSET_DELETE, 0, group_id="no", topics=topics).error_code is ErrorCode.group_id_not_found
+    assert wire.ask(OFFSET_DELETE, 0, group_id="", topics=topics).error_code is ErrorCode.invalid_group_id
 
 
 def test_a_client_may_have_no_name(wire: Wire) -> None:

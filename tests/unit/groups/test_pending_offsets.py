@@ -9,7 +9,7 @@ from holdfast.groups.coordinator import GroupCoordinator
 from holdfast.groups.newest import NewestOfGroups
 from holdfast.groups.replay import Replay
 from holdfast.groups.types import CommitRequest, CommitResult, OffsetsTransaction, OffsetToCommit
-from holdfast.model.errors import UnstableOffsetCommitError
+from holdfast.model.errors import InvalidRequestError, UnstableOffsetCommitError
 from holdfast.model.group_errors import CoordinatorLoadInProgressError, InvalidGroupIdError
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.error_codes import code_of
@@ -112,6 +112,12 @@ def test_who_may_write_within_a_transaction(world: World) -> None:
     assert [first for first, _ in told] == [0, 0, 0, 22, 25, 0, 25]
     assert {second for _, second in told} == {3}
     assert world.committed() is None
+
+
+def test_what_the_transaction_coordinator_calls_invalid_is_told_so(world: World) -> None:
+    world.log.fail_with = InvalidRequestError("a transactional id of 0 characters")
+    [error] = within(world, 7, 1).values()
+    assert isinstance(error, InvalidRequestError)
 
 
 def test_a_group_needs_a_name_and_old_producers_are_not_told_that_it_loads(world: World) -> None:

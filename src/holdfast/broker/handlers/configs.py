@@ -33,6 +33,10 @@ from holdfast.security.resources import Operation
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 NOTHING_SET = (BROKER_LOGGER, CLIENT_METRICS, GROUP)
 """Resources of Kafka that have no keys here: described as empty."""
+_REPLACED = (TOPIC, BROKER, CLIENT_METRICS, GROUP)
+_CHANGED = (*_REPLACED, BROKER_LOGGER)
+"""Resources for which AlterConfigs, and IncrementalAlterConfigs, ask for a right, as in Kafka; of others they say that
+there is no such kind, to whoever asks."""
 _WIRE_TYPE = {
     ConfigType.BOOLEAN: 1,
     ConfigType.STRING: 2,
@@ -171,12 +175,15 @@ async def _alter(
 ) -> Any:
     named: list[_Resource] = [(r.resource_type, r.resource_name) for r in request.resources]
     times = Counter(named)
+    kinds = _REPLACED if replace_all else _CHANGED
     results: dict[_Resource, HoldfastError | None] = {}
     changes: list[events.ConfigChange] = []
     for resource, (kind, name) in zip(request.resources, named, strict=True):
         try:
             if times[kind, name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
+            if kind not in kinds:
+                raise InvalidRequestError(f"Unknown resource type {kind}")
             check_right(ctx, Operation.ALTER_CONFIGS, kind, name)
             new = values(kind, name, resource.configs)
             _check_resource(kind, name, new)

@@ -115,7 +115,7 @@ class FetchHandler:
         asked = _distinct(_queries(self._broker, request))
         denied: frozenset[str] = frozenset()
         if judge is not None and not exchange.is_follower:
-            denied = _denied(judge, {query.topic_partition.topic for _, query in asked} - {""})
+            denied = _denied(judge, {q.topic_partition.topic for name_or_id, q in asked if _is_known(name_or_id, q)})
         queries = [q for name_or_id, q in asked if _is_known(name_or_id, q) and q.topic_partition.topic not in denied]
         query = _limits(request, queries, is_patient=len(queries) == len(asked))
         pending = PendingFetch(self._broker, exchange, asked, request, denied)

@@ -21,12 +21,13 @@ from holdfast.groups.types import (
     JoinRequest,
     JoinResult,
     Leaving,
+    Left,
     Strategy,
     SyncRequest,
     SyncResult,
 )
 from holdfast.model.errors import HoldfastError
-from holdfast.model.group_errors import GroupIdNotFoundError
+from holdfast.model.group_errors import GroupIdNotFoundError, UnknownMemberIdError
 from holdfast.security.operations import refusal
 from holdfast.security.resources import Operation, ResourceKind
 
@@ -141,15 +142,18 @@ async def handle_leave_group(ctx: RequestContext, request: Any) -> Any:
     result = coordinator_of(ctx).leave(request.group_id, leaving, ctx.now_ms)
     if ctx.version < _LEAVE_MANY:
         return respond(ctx, error_code=result.error or result.members[0].error)
+    left, error = result.members, result.error
+    if isinstance(error, UnknownMemberIdError):  # there is no such group: each member is told, as in Kafka
+        left, error = tuple(Left(each, error) for each in leaving), None
     members = [
         {
-            "member_id": left.leaving.member_id or "",
-            "group_instance_id": left.leaving.instance_id,
-            "error_code": left.error,
+            "member_id": each.leaving.member_id or "",
+            "group_instance_id": each.leaving.instance_id,
+            "error_code": each.error,
         }
-        for left in result.members
+        for each in left
     ]
-    return respond(ctx, error_code=result.error, members=members)
+    return respond(ctx, error_code=error, members=members)
 
 
 # -- administration --------------------------------------------------------------------------------------------
@@ -184,8 +188,9 @@ async def handle_describe_groups(ctx: RequestContext, request: Any) -> Any:
         if name not in may_describe:
             groups.append(_hidden(name))
             continue
-        operations = ctx.operations(ResourceKind.GROUP, name) if wants_operations else _NOT_ASKED
         described = _described(ctx, coordinator.describe_group(name, ctx.now_ms))
+        is_told = wants_operations and described["error_code"] is None
+        operations = ctx.operations(ResourceKind.GROUP, name) if is_told else _NOT_ASKED
         groups.append(described | {"authorized_operations": operations})
     return respond(ctx, groups=groups)
 

@@ -24,6 +24,7 @@ from holdfast.model.errors import (
     LeaderNotAvailableError,
     ListenerNotFoundError,
     MismatchedEndpointTypeError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedEndpointTypeError,
@@ -81,7 +82,8 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
     topics: list[dict[str, Any]] = []
     view = View.of(ctx, ctx.version)
     if wanted is None or (ctx.version == 0 and not wanted):
-        every = sorted(ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, cache.topics, is_filter=True))
+        may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, cache.topics, is_filter=True)
+        every = sorted(may_describe)
         if _is_kept(ctx, request, every):
             return _kept(ctx, view, every)
         topics = [_topic(view, name) for name in every]
@@ -109,7 +111,8 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
             ]
     if getattr(request, "include_topic_authorized_operations", False):
         for topic in topics:
-            if topic.get("error_code") is None:
+            is_refused = isinstance(topic.get("error_code"), TopicAuthorizationFailedError)
+            if topic["name"] in may_describe and not is_refused:
                 topic["topic_authorized_operations"] = ctx.operations(ResourceKind.TOPIC, topic["name"])
     return _answer(ctx, topics, _cluster_operations(ctx, request))
 
@@ -148,10 +151,10 @@ def _kept(ctx: RequestContext, view: View, names: Sequence[str]) -> bytes:
 
 
 def _create(ctx: RequestContext, missing: Sequence[str]) -> frozenset[str]:
-    """Have topics made, as far as who asks may create them. Those that it may not."""
+    """Have topics made, as far as who asks may create them, and they have names of topics. Those that it may not."""
     may = ctx.may(Operation.CREATE, ResourceKind.CLUSTER)
     creatable = frozenset(missing) if may else ctx.allowed(Operation.CREATE, ResourceKind.TOPIC, missing)
-    ctx.broker.topic_creation.auto_create(name for name in missing if name in creatable)
+    ctx.broker.topic_creation.auto_create(name for name in missing if name in creatable and legal_topic_name(name))
     return frozenset(missing) - creatable
 
 
@@ -217,7 +220,8 @@ def _named(cache: MetadataCache, name: str | None, topic_id: UUID | None) -> str
 def _wanted_topic(
     view: View, may_describe: frozenset[str], wanted: str | None, topic_id: UUID | None
 ) -> tuple[dict[str, Any], str | None]:
-    """The answer for one topic, and its name when it should perhaps be made. What may not be described is answered
+    """The answer for one topic, and its name when it should perhaps be made: who may not make topics is refused before
+    it hears that the name is none. What may not be described is answered
     alike whether it exists or not; an id is no secret, and so has its error without a name."""
     cache, name = view.cache, _named(view.cache, wanted, topic_id)
     by_id = not wanted and topic_id is not None and bool(topic_id.int)
@@ -227,7 +231,7 @@ def _wanted_topic(
         hidden = _failed(None if by_id else name, refusal(ResourceKind.TOPIC), topic_id if by_id else None)
         return hidden | {"is_internal": False}, None
     if name is None or not legal_topic_name(name):
-        return _failed(name, InvalidTopicError()), None
+        return _failed(name, InvalidTopicError()), name
     if name not in cache.topics:
         return _failed(name, UnknownTopicOrPartitionError()), name
     return _topic(view, name), None

@@ -22,11 +22,14 @@ from holdfast.broker.large_requests import gathered, paced
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
     HoldfastError,
+    InvalidTopicError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
     PolicyViolationError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from holdfast.model.internal_topics import INTERNAL_TOPICS
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import EpochEnd, Isolation, OffsetResult, SpecialTimestamp
 from holdfast.security.operations import refusal
@@ -151,8 +154,11 @@ async def handle_delete_records(ctx: RequestContext, request: Any) -> Any:
 
 async def _delete(ctx: RequestContext, tp: TopicPartition, offset: int, timeout_ms: int) -> dict[str, Any]:
     answer: dict[str, Any] = {"partition_index": tp.partition, "low_watermark": -1}
+    is_known = ctx.broker.metadata.partition(tp) is not None
+    if is_known and tp.topic in INTERNAL_TOPICS:
+        return answer | {"error_code": InvalidTopicError()}
     if offset < -1:
-        return answer | {"error_code": OffsetOutOfRangeError()}
+        return answer | {"error_code": OffsetOutOfRangeError() if is_known else UnknownTopicOrPartitionError()}
     if _is_kept_by_key(ctx, tp):
         return answer | {"error_code": PolicyViolationError()}
     before, now_ms, replicas = None if offset == -1 else offset, ctx.now_ms, ctx.broker.replicas

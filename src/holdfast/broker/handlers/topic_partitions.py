@@ -30,14 +30,11 @@ ASK_S = 2.0
 
 async def handle_describe_topic_partitions(ctx: RequestContext, request: Any) -> Any:
     """Topics by name, those that do not exist first; ``next_cursor`` is where the next page begins."""
-    limit = request.response_partition_limit
-    if limit < 1:
-        raise InvalidRequestError(f"response partition limit {limit}: expected 1 or more")
     cache, cursor = ctx.broker.metadata, request.cursor
     first = ("", 0) if cursor is None else (str(cursor.topic_name), int(cursor.partition_index))
-    if first[1] < 0:
-        raise InvalidRequestError(f"DescribeTopicPartitionsRequest cursor partition must be valid: {first[1]}")
     named = sorted({str(t.name) for t in request.topics})
+    if first[1] < 0 or (cursor is not None and named and first[0] not in named):
+        return respond(ctx, topics=[_failed(name, InvalidRequestError()) for name in named], next_cursor=None)
     may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, named or cache.topics, is_filter=not named)
     wanted = sorted(may_describe)
     known = [name for name in wanted if name >= first[0] and name in cache.topics]
@@ -49,7 +46,7 @@ async def handle_describe_topic_partitions(ctx: RequestContext, request: Any) ->
         except HoldfastError:
             pass  # no controller just now
     topics = [_missing(ctx, name) for name in wanted if name >= first[0] and name not in cache.topics]
-    room, more = min(limit, MAX_PARTITIONS), None
+    room, more = max(1, min(request.response_partition_limit, MAX_PARTITIONS)), None
     for name in known:
         numbers = [n for n in sorted(cache.topics[name]) if name != first[0] or n >= first[1]]
         if room <= 0:
@@ -71,7 +68,10 @@ def _is_short(ctx: RequestContext, names: list[str]) -> bool:
 
 def _hidden(name: str) -> dict[str, Any]:
     """One that may not be described, whether it exists or not."""
-    error = refusal(ResourceKind.TOPIC)
+    return _failed(name, refusal(ResourceKind.TOPIC))
+
+
+def _failed(name: str, error: HoldfastError) -> dict[str, Any]:
     return {"error_code": error, "name": name, "topic_authorized_operations": NO_AUTHORIZED_OPERATIONS}
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -77,7 +78,10 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
     if not request.validate_only:
         await tell(ctx, milliseconds(request.timeout))
     topics = [_created(ctx, r, r.name in may_describe) for r in reply.topics]
-    topics += [_nothing(t.name, _NOT_CREATABLE) for t in request.topics if t.name not in creatable]
+    topics += [
+        _nothing(name, _NOT_CREATABLE if times == 1 else InvalidRequestError(_TWICE))
+        for name, times in _refused(request.topics, creatable).items()
+    ]
     topics += [_nothing(name, error) for name, error in over.items() if error is not None]
     return respond(ctx, topics=topics, throttle_time=mutations.throttle_ms)
 
@@ -87,6 +91,15 @@ def _count(topic: Any, usual: int) -> int:
     if topic.assignments:
         return len(topic.assignments)
     return usual if topic.num_partitions == -1 else int(topic.num_partitions)
+
+
+_TWICE: Final = "Duplicate topic name."
+"""What is said once of a name that comes twice, whatever else is wrong with it, as in Kafka."""
+
+
+def _refused(topics: Iterable[Any], allowed: Collection[str]) -> Counter[str]:
+    """How often each name comes that who asks has no right to."""
+    return Counter(str(t.name) for t in topics if t.name not in allowed)
 
 
 _NOT_CREATABLE: Final = TopicAuthorizationFailedError("Authorization failed.")
@@ -251,7 +264,11 @@ async def handle_create_partitions(ctx: RequestContext, request: Any) -> Any:
     if not request.validate_only:
         await tell(ctx, milliseconds(request.timeout))
     denied = {"error_code": refusal(ResourceKind.TOPIC), "error_message": None}
-    refused = [denied | {"name": t.name} for t in request.topics if t.name not in may_alter]
+    twice = {"error_code": InvalidRequestError(_TWICE), "error_message": _TWICE}
+    refused = [
+        {"name": name, **(denied if times == 1 else twice)}
+        for name, times in _refused(request.topics, may_alter).items()
+    ]
     refused += [
         {"name": name, "error_code": error, "error_message": error.message}
         for name, error in over.items()
