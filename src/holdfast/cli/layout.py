@@ -51,6 +51,9 @@ DEFAULT_PORT = 9092
 CLIENTS, BROKERS = "PLAINTEXT", "INTERNAL"
 """The listeners: that of clients, and that of the other brokers, which no client is told."""
 MAX_COPIES = 3
+OF_COORDINATORS = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+"""Said by the file, as a topic of coordinators waits for so many brokers then: one that is slow at the first start
+would have none of it for good."""
 COPIES, IN_SYNC = "default.replication.factor", "min.insync.replicas"
 REBALANCE_DELAY = "group.initial.rebalance.delay.ms"
 """Spares a rebalance where many members start at once, and costs the one at a desk three seconds."""
@@ -380,7 +383,7 @@ def _sized(brokers: int, found: Mapping[int, Mapping[str, str]], told: Mapping[s
     left to the brokers' own defaults keeps them.
     """
     before = str(min(MAX_COPIES, len(found)))
-    derived = {"offsets.topic.replication.factor": str(min(MAX_COPIES, brokers))}
+    derived = dict.fromkeys(OF_COORDINATORS, str(min(MAX_COPIES, brokers)))
     if not found or any(COPIES in properties for properties in found.values()):
         derived[COPIES] = str(min(MAX_COPIES, brokers))
     result = {key: value if told.get(key) in (None, before) else told[key] for key, value in derived.items()}

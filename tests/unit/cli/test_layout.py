@@ -39,6 +39,7 @@ def test_a_new_cluster_has_three_brokers_with_two_log_dirs(tmp_path: pathlib.Pat
         "metadata.log.dirs": f"{tmp_path}/metadata,{tmp_path}/metadata-2",
         "metrics.port": "9193",
         "offsets.topic.replication.factor": "3",
+        "transaction.state.log.replication.factor": "3",
         "default.replication.factor": "3",
         "min.insync.replicas": "2",
         "group.initial.rebalance.delay.ms": "0",
@@ -46,9 +47,10 @@ def test_a_new_cluster_has_three_brokers_with_two_log_dirs(tmp_path: pathlib.Pat
     assert (tmp_path / "broker-3/log-dir-2").is_dir()
 
 
-def test_one_broker_keeps_its_offsets_on_one_broker(tmp_path: pathlib.Path) -> None:
+def test_one_broker_keeps_its_offsets_and_transactions_on_one_broker(tmp_path: pathlib.Path) -> None:
     made(tmp_path, options(brokers=1))
-    assert read(tmp_path, 1)["offsets.topic.replication.factor"] == "1"
+    found = read(tmp_path, 1)
+    assert [found[f"{topic}.replication.factor"] for topic in ("offsets.topic", "transaction.state.log")] == ["1", "1"]
 
 
 def copies(data_dir: pathlib.Path, broker: int = 1) -> tuple[str | None, ...]:
