@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.broker.channel import HANDSHAKE, TURN_BYTES, Channel, PlainChannel
+from holdfast.broker.channel import HANDSHAKE, TURN_BYTES, Channel, PlainChannel, UnwelcomeError
 from holdfast.broker.exchange import BufferPool, Exchange, SendSlice
 from holdfast.broker.handshakes import Handshakes, Opening, TlsListener
 from holdfast.broker.request_times import Owed, RequestTimes
@@ -463,6 +463,9 @@ class Connection:
 
     def _peer_left(self, what: str, error: OSError) -> None:
         """Clients come and go, and not all say goodbye: that is not worth a warning."""
+        if isinstance(error, UnwelcomeError):
+            self.close(str(error))
+            return
         log.debug("connection of %s:%s: %s failed: %s", *self.peer[:2], what, error)
         self.close(None)
 

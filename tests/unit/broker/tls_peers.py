@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.exchange import BufferPool, Exchange
@@ -123,6 +126,47 @@ class TlsPeer:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         await until(condition)
+
+
+class RecordsByHand:
+    """What a client of TLS 1.3 sends after its handshake, of which the standard library makes no such records: requests
+    for new keys, too. ``secrets``: what the handshake wrote there (SSLKEYLOGFILE); the client has sent nothing yet."""
+
+    def __init__(self, tls: ssl.SSLObject, secrets: Path) -> None:
+        lines = [line.split() for line in secrets.read_text().splitlines()]
+        (secret,) = (fields[2] for fields in lines if fields[0] == "CLIENT_TRAFFIC_SECRET_0")
+        self._secret = bytes.fromhex(secret)
+        self._hash = "sha384" if len(self._secret) == 48 else "sha256"
+        cipher = tls.cipher()
+        assert cipher is not None and "GCM" in cipher[0]
+        self._key_bytes = cipher[2] // 8
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cipher = AESGCM(self._expanded(b"key", self._key_bytes))
+        self._iv, self._number = int.from_bytes(self._expanded(b"iv", 12)), 0
+
+    def _expanded(self, label: bytes, size: int) -> bytes:
+        """HKDF-Expand-Label (RFC 8446, 7.1), of no more than one hash."""
+        label = b"tls13 " + label
+        info = size.to_bytes(2) + bytes([len(label)]) + label + b"\0\1"
+        return hmac.digest(self._secret, info, self._hash)[:size]
+
+    def _record(self, kind: int, content: bytes) -> bytes:
+        head = b"\x17\x03\x03" + (len(content) + 17).to_bytes(2)
+        nonce = (self._iv ^ self._number).to_bytes(12)
+        self._number += 1
+        return head + self._cipher.encrypt(nonce, content + bytes([kind]), head)
+
+    def data(self, content: bytes) -> bytes:
+        return self._record(23, content)
+
+    def new_keys(self, *, of_both: bool = True) -> bytes:
+        """KeyUpdate (RFC 8446, 4.6.3), and the client's own next keys."""
+        record = self._record(22, bytes([24, 0, 0, 1, of_both]))
+        self._secret = self._expanded(b"traffic upd", len(self._secret))
+        self._begin()
+        return record
 
 
 def tls_peer(server: ssl.SSLContext, client: ssl.SSLContext, piece: int, handshakes: Handshakes) -> TlsPeer:
