@@ -21,7 +21,8 @@ from holdfast.model.listeners import SecurityProtocol
 from holdfast.security import plain
 from holdfast.security.sasl_mechanism import SaslMechanism
 from holdfast.security.sasl_server import SaslListener
-from holdfast.security.scram_credential import LEAST_ITERATIONS, MECHANISMS, ScramCredential, ScramMechanism
+from holdfast.security.scram_credential import MECHANISMS, ScramCredential, ScramMechanism
+from holdfast.security.scram_forms import CredentialForms
 from holdfast.security.scram_server import ScramServer, credential_of_nobody
 
 WITH_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
@@ -35,6 +36,11 @@ class ScramUsers(Protocol):
     @property
     def secret(self) -> bytes:
         """Of the cluster, for who is not known (security/scram_server.py)."""
+        ...
+
+    @property
+    def forms(self) -> Mapping[ScramMechanism, CredentialForms]:
+        """What can be seen of their credentials (security/scram_forms.py)."""
         ...
 
     def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None: ...
@@ -84,29 +90,31 @@ def _mechanism(
         return partial(plain.PlainServer, passwords)
     if mechanism in MECHANISMS:
         scram = MECHANISMS[mechanism]
-        find = partial(_credential, users, scram, _OwnUser(scram, options, users))
-        return lambda: ScramServer(scram, find, users.secret, random_bytes(NONCE_BYTES).hex())
+        find, forms = partial(_credential, users, scram, _OwnUser(scram, options, users)), users.forms[scram]
+        return lambda: ScramServer(scram, find, users.secret, random_bytes(NONCE_BYTES).hex(), forms)
     return bearer_mechanisms(own, listener)
 
 
 class _OwnUser:
-    """Whom brokers log in as, if anybody. Its salt is the one that somebody unknown of this name would have: the same
-    at every broker and after every restart, and no sign that there is such a user."""
+    """Whom brokers log in as, if anybody. Its salt and iterations are those that somebody unknown of this name would
+    have: the same at every broker and after every restart, and no sign that there is such a user."""
 
     def __init__(self, mechanism: ScramMechanism, options: Mapping[str, str], users: ScramUsers) -> None:
         self._mechanism = mechanism
         self._users = users
         self.name, self._password = options.get("username"), options.get("password", "").encode()
-        self._made: tuple[bytes, ScramCredential] | None = None
-        """The secret of the cluster that the salt is of, which changes once in its life, and what it gave."""
+        self._made: ScramCredential | None = None
+        """Made again when its salt changes, as with the first user, and where users of other tools come or go."""
 
     def credential(self) -> ScramCredential:
-        secret = self._users.secret
-        if self._made is None or self._made[0] != secret:
-            salt = credential_of_nobody(secret, self._mechanism, self.name or "").salt
-            salted = hashlib.pbkdf2_hmac(self._mechanism.hash_name, self._password, salt, LEAST_ITERATIONS)
-            self._made = secret, ScramCredential.of_salted(self._mechanism, salt, salted, LEAST_ITERATIONS)
-        return self._made[1]
+        users, mechanism = self._users, self._mechanism
+        nobody = credential_of_nobody(users.secret, mechanism, self.name or "", users.forms[mechanism])
+        salt, iterations = nobody.salt, nobody.iterations
+        made = self._made
+        if made is None or made.salt != salt or made.iterations != iterations:
+            salted = hashlib.pbkdf2_hmac(mechanism.hash_name, self._password, salt, iterations)
+            self._made = made = ScramCredential.of_salted(mechanism, salt, salted, iterations)
+        return made
 
     def is_one(self, user: str) -> bool:
         return bool(self._password) and user == self.name

@@ -7,7 +7,7 @@ logged.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 from holdfast.metadata.codec_news import decode_news
 from holdfast.metadata.records import (
@@ -18,6 +18,7 @@ from holdfast.metadata.records import (
 from holdfast.model.errors import CorruptRecordError
 from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.security.scram_credential import ScramCredential, ScramMechanism
+from holdfast.security.scram_forms import CredentialForms
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ class UserView:
 
     def __init__(self, cluster_id: str) -> None:
         self._credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
+        self.forms: Final = {mechanism: CredentialForms() for mechanism in ScramMechanism}
+        """What can be seen of them all."""
         self.secret = b"no user yet of " + cluster_id.encode()
         """What the salts of unknown users are made of: equal on all brokers. Before there was a first user, no user is
         known and there is nobody to be hidden: then it is no secret."""
@@ -50,23 +53,35 @@ class UserView:
         told again: one of them may be of a user that is no more."""
         if not request.scram_users:
             if request.type == TYPE_FULL:  # there are none
-                self._credentials.clear()
+                self._clear()
             return
         try:
             records = decode_news(request.scram_users)
         except CorruptRecordError as e:
             log.error("The controller's SCRAM users are not understood, so none of them can log in: %s", e)
-            self._credentials.clear()
+            self._clear()
             return
         if request.type == TYPE_FULL:
-            self._credentials.clear()
+            self._clear()
         for record in records:
             if isinstance(record, UserScramCredentialRecord):
+                self._remove(record.name, record.mechanism)
                 self._credentials.setdefault(record.name, {})[record.mechanism] = record.credential
+                self.forms[record.mechanism].add(record.credential)
             elif isinstance(record, RemoveUserScramCredentialRecord):
-                found = self._credentials.get(record.name, {})
-                found.pop(record.mechanism, None)
-                if not found:
-                    self._credentials.pop(record.name, None)
+                self._remove(record.name, record.mechanism)
             elif isinstance(record, ScramSecretRecord):
                 self.secret = record.secret
+
+    def _remove(self, user: str, mechanism: ScramMechanism) -> None:
+        found = self._credentials.get(user, {})
+        credential = found.pop(mechanism, None)
+        if credential is not None:
+            self.forms[mechanism].remove(credential)
+        if not found:
+            self._credentials.pop(user, None)
+
+    def _clear(self) -> None:
+        self._credentials.clear()
+        for forms in self.forms.values():
+            forms.clear()

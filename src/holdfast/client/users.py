@@ -14,9 +14,8 @@ from holdfast.client.admin import AdminClient
 from holdfast.client.refused import raise_for
 from holdfast.model.errors import ResourceNotFoundError
 from holdfast.protocol.error_codes import code_of
-from holdfast.security.scram_credential import LEAST_ITERATIONS, MECHANISMS, ScramMechanism
+from holdfast.security.scram_credential import LEAST_ITERATIONS, MECHANISMS, SALT_BYTES, ScramMechanism
 
-SALT_BYTES: Final = 24
 _NOT_FOUND: Final = code_of(ResourceNotFoundError)
 
 

@@ -34,6 +34,8 @@ MECHANISMS: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechan
 LEAST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
 """Kafka's limits of what a credential may have."""
+SALT_BYTES: Final = 24
+"""Of a salt that our own commands make."""
 
 
 @dataclass(frozen=True, slots=True)

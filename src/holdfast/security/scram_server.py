@@ -4,8 +4,8 @@
     client  c=HEADER,r=NONCE+OURS,p=PROOF        answer -> v=SIGNATURE
 
 Who is not known is answered as who is: with a salt that follows from the name and a secret of the cluster, so it is
-the same at every broker and after every restart, and the login fails where a wrong password does. The nonce is the
-caller's.
+the same at every broker and after every restart, in the form that users' salts have (scram_forms.py); and the login
+fails where a wrong password does. The nonce is the caller's.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from typing import Final
 from holdfast.model.transitions import Transitions
 from holdfast.security.principal import Principal
 from holdfast.security.sasl_mechanism import Challenge, Proved, Refused, SaslStep
-from holdfast.security.scram_credential import LEAST_ITERATIONS, ScramCredential, ScramMechanism
+from holdfast.security.scram_credential import ScramCredential, ScramMechanism
+from holdfast.security.scram_forms import CredentialForms
 
 MOST_BYTES: Final = 8192
 """Of one message; names, nonces and proofs are far shorter."""
 _PRINTABLE: Final = bytes(range(0x21, 0x7F))
-SALT_BYTES: Final = 32
-"""Of a salt that nobody chose. As long as those that our own commands make."""
 
 
 class ScramState(Enum):
@@ -57,32 +56,40 @@ SCRAM: Final = Transitions(
 )
 
 
-def credential_of_nobody(secret: bytes, mechanism: ScramMechanism, user: str) -> ScramCredential:
-    """What a user who is not known is asked to prove, and cannot. ``secret``: the cluster's, of which 64 bytes count.
-
-    BLAKE2 with a key, as it is made for every login: OpenSSL's HMAC takes more than three times as long."""
+def credential_of_nobody(
+    secret: bytes, mechanism: ScramMechanism, user: str, forms: CredentialForms
+) -> ScramCredential:
+    """What a user who is not known is asked to prove, and cannot. ``secret``: the cluster's, of which 64 bytes count;
+    ``forms``: those of the users that it has with this mechanism."""
     seed = b"%d\0%s" % (mechanism, user.encode())
     secret = secret[: hashlib.blake2b.MAX_KEY_SIZE]
-    salt = hashlib.blake2b(seed, key=secret, digest_size=SALT_BYTES, person=b"salt").digest()
+    form = forms.of(seed, secret)
     key = hashlib.blake2b(seed, key=secret, digest_size=mechanism.key_bytes, person=b"key").digest()
-    return ScramCredential(salt=salt, stored_key=key, server_key=key, iterations=LEAST_ITERATIONS)
+    salt = form.salt(seed, secret)
+    return ScramCredential(salt=salt, stored_key=key, server_key=key, iterations=form.iterations)
 
 
 class ScramServer:
-    """One login. ``find``: the credential of a user, None if there is none."""
+    """One login. ``find``: the credential of a user, None if there is none; ``forms``: those of all of them."""
 
     __slots__ = (
-        "_bare", "_challenge", "_credential", "_find", "_header", "_is_known", "_mechanism", "_nonce", "_secret",
-        "_state", "_user",
+        "_bare", "_challenge", "_credential", "_find", "_forms", "_header", "_is_known", "_mechanism", "_nonce",
+        "_secret", "_state", "_user",
     )  # fmt: skip
 
     def __init__(
-        self, mechanism: ScramMechanism, find: Callable[[str], ScramCredential | None], secret: bytes, nonce: str
+        self,
+        mechanism: ScramMechanism,
+        find: Callable[[str], ScramCredential | None],
+        secret: bytes,
+        nonce: str,
+        forms: CredentialForms,
     ) -> None:
         self._mechanism = mechanism
         self._find = find
         self._secret = secret
         self._nonce = nonce
+        self._forms = forms
         self._state = ScramState.BEGINS
         self._header = self._bare = self._challenge = b""
         self._user = ""
@@ -117,7 +124,7 @@ class ScramServer:
             return Refused(f"user {user!r} asks for the authorization id of another one")
         if any(part.startswith(b"tokenauth=") for part in parts[2:]):
             return Refused("a delegation token: there are none here")
-        nobody = credential_of_nobody(self._secret, self._mechanism, user)
+        nobody = credential_of_nobody(self._secret, self._mechanism, user, self._forms)
         found = self._find(user)
         self._user, self._is_known = user, found is not None
         self._credential = credential = nobody if found is None else found

@@ -33,13 +33,14 @@ def _listener() -> Any:
     from holdfast.security.plain import PlainServer
     from holdfast.security.sasl_server import SaslListener
     from holdfast.security.scram_credential import ScramMechanism
+    from holdfast.security.scram_forms import CredentialForms
     from holdfast.security.scram_server import ScramServer
 
     users = {mechanism: {_USER: _credential(mechanism)} for mechanism in ScramMechanism}
     secret = bytes(32)
 
     def scram(mechanism: Any) -> Any:
-        return lambda: ScramServer(mechanism, users[mechanism].get, secret, _OURS)
+        return lambda: ScramServer(mechanism, users[mechanism].get, secret, _OURS, CredentialForms())
 
     mechanisms = {mechanism.sasl_name: scram(mechanism) for mechanism in ScramMechanism}
     plain = {"PLAIN": lambda: PlainServer({_USER: _PASSWORD.encode()})}

@@ -19,6 +19,7 @@ from holdfast.security.principal import ANONYMOUS, Principal
 from holdfast.security.sasl_mechanism import Challenge, Proved, Refused, SaslMechanism, SaslStep
 from holdfast.security.sasl_server import LEAST_BETWEEN_MS, LoginState, SaslListener, SaslServer
 from holdfast.security.scram_credential import ScramCredential, ScramMechanism
+from holdfast.security.scram_forms import CredentialForms
 from holdfast.security.scram_server import MOST_BYTES, ScramServer, credential_of_nobody
 
 SECRET = b"s" * 32
@@ -37,7 +38,9 @@ KEPT = {mechanism: credential(mechanism) for mechanism in ScramMechanism}
 def server(
     mechanism: ScramMechanism, nonce: str = "theirs", users: tuple[str, ...] = ("alice", "a,b=c")
 ) -> ScramServer:
-    return ScramServer(mechanism, lambda user: KEPT[mechanism] if user in users else None, SECRET, nonce)
+    return ScramServer(
+        mechanism, lambda user: KEPT[mechanism] if user in users else None, SECRET, nonce, CredentialForms()
+    )
 
 
 def told(step: SaslStep) -> bytes:
@@ -125,16 +128,17 @@ def test_an_unknown_user_fails_where_a_wrong_password_does(mechanism: ScramMecha
 
 
 def test_the_salt_of_nobody_is_the_same_everywhere_and_of_each_name_another() -> None:
-    first, again = (credential_of_nobody(SECRET, ScramMechanism.SCRAM_SHA_512, "bob") for _ in range(2))
+    forms = CredentialForms()
+    first, again = (credential_of_nobody(SECRET, ScramMechanism.SCRAM_SHA_512, "bob", forms) for _ in range(2))
     assert first == again
-    assert first.salt != credential_of_nobody(SECRET, ScramMechanism.SCRAM_SHA_512, "bo").salt
-    assert first.salt != credential_of_nobody(SECRET, ScramMechanism.SCRAM_SHA_256, "bob").salt
-    assert first.salt != credential_of_nobody(b"t" * 32, ScramMechanism.SCRAM_SHA_512, "bob").salt
+    assert first.salt != credential_of_nobody(SECRET, ScramMechanism.SCRAM_SHA_512, "bo", forms).salt
+    assert first.salt != credential_of_nobody(SECRET, ScramMechanism.SCRAM_SHA_256, "bob", forms).salt
+    assert first.salt != credential_of_nobody(b"t" * 32, ScramMechanism.SCRAM_SHA_512, "bob", forms).salt
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_keys_of_nobody_are_as_long_as_those_of_a_user_and_are_not_told(mechanism: ScramMechanism) -> None:
-    nobody = credential_of_nobody(SECRET, mechanism, "bob")
+    nobody = credential_of_nobody(SECRET, mechanism, "bob", CredentialForms())
     salted = hashlib.pbkdf2_hmac(mechanism.hash_name, b"secret", nobody.salt, 4096)
     user = ScramCredential.of_salted(mechanism, nobody.salt, salted, 4096)
     assert [len(nobody.stored_key)] * 2 == [len(user.stored_key), len(user.server_key)], "a proof takes as long"
