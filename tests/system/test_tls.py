@@ -83,12 +83,18 @@ class TlsBrokers:
             }
             path = self.directory / f"broker-{broker}.properties"
             path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-            with (self.directory / f"broker-{broker}.log").open("wb") as log:
-                environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
-                command = [sys.executable, "-m", "holdfast.cli.main", "broker", str(path)]
-                self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+            self.run(broker)
         admin = AdminClient(self.client())
         wait_for(lambda: len(self._brokers(admin)) == self.count, "all brokers", timeout_s=TIMEOUT_S)
+
+    def run(self, broker: int) -> None:
+        """Its process, with the file that it has."""
+        with (self.directory / f"broker-{broker}.log").open("ab") as log:
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+            command = [
+                sys.executable, "-m", "holdfast.cli.main", "broker", str(self.directory / f"broker-{broker}.properties")
+            ]  # fmt: skip
+            self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
 
     def _brokers(self, admin: AdminClient) -> Mapping[int, Any]:
         assert all(process.poll() is None for process in self.processes), self.log()

@@ -13,6 +13,7 @@ with the orders for the old one (H-09). So requests wait in their connections:
     registered   orders of the controller besides; those for an earlier incarnation are refused by their epoch
     open         everything, with no more cost
 
+By listeners of clients nobody is accepted before it is open (dynamic_config.py, let_clients_in).
 What waits is bounded as everything that a connection has under way.
 """
 

@@ -14,6 +14,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 from holdfast.broker import disk_start, dynamic_config
@@ -183,15 +184,13 @@ class Broker:
         )
         self.disks.serve()
         self.server.start()
+        letting_in = self._spawn(dynamic_config.let_clients_in(self))
         self._spawn(self.reigns.run(Candidate.at(self.broker_id, endpoints.for_controller)))
         self.membership.start()
         self._tick_timer = self.loop.call_later(self.platform.tick_s, self._tick)
         self.housekeeping.start()
         await self.membership.unfenced.wait()
-        while not self.admission.is_open:
-            updated = asyncio.Event()
-            self.metadata.on_next_update(updated.set)
-            await updated.wait()
+        await letting_in
         if self.metrics is not None:
             self.metrics.open()
 
@@ -323,8 +322,10 @@ class Broker:
         self.admission.registered()
         self.disks.news.restate()
 
-    def _spawn(self, coroutine: Any) -> None:
-        self._tasks.append(self.loop.create_task(coroutine))
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(coroutine)
+        self._tasks.append(task)
+        return task
 
     # -- being the controller ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.broker.certificate_checks import check_believed, check_shown
 from holdfast.broker.tls_listener import InForce, ListeningTls, Marks, check_successor, loaded, marks_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_Found: TypeAlias = tuple[ListeningTls, Mapping[str, str], InForce | tuple[Marks, str] | None]
 LOOK_S: Final = 1.0
 _WITH_TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
@@ -115,6 +116,22 @@ class Certificates:
             self._own = own
             self.look()
 
+    async def take_over(self) -> None:
+        """Look at the files now, and wait until what the keys say is in force, or told to be unusable."""
+        if self._thread is None:
+            return
+        given, listeners = given_by(self._broker.config), tuple(self._listeners.values())
+        looked: asyncio.Future[None] = self._broker.loop.create_future()
+
+        def done(found: list[_Found] | None, error: HoldfastError | None) -> None:
+            self._looked(found, error)
+            if not looked.done():
+                looked.set_result(None)
+
+        # Whatever was given to the thread before is in force, or not, before this is.
+        self._thread.submit(lambda: [(each, given, self._renewed(each, given, True)) for each in listeners], done)
+        await looked
+
     def look(self) -> None:
         """Look at the files now."""
         if self._thread is None or self._is_looking:
@@ -134,7 +151,7 @@ class Certificates:
 
     def _looked(
         self,
-        found: list[tuple[ListeningTls, Mapping[str, str], InForce | tuple[Marks, str] | None]] | None,
+        found: list[_Found] | None,
         error: HoldfastError | None,
     ) -> None:
         self._is_looking = False

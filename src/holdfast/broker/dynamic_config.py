@@ -5,7 +5,9 @@ Owns nothing: lays them over the properties file's, and tells the parts that kee
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.errors import ConfigError
@@ -13,6 +15,7 @@ from holdfast.replication.throttle import ThrottleSide, throttled_partitions
 from holdfast.security.connection_limits import ConnectionLimits
 
 if TYPE_CHECKING:
+    from holdfast.broker.admission import Admission
     from holdfast.broker.certificates import Certificates
     from holdfast.broker.cleaner import LogCleaner
     from holdfast.broker.cordons import Cordons
@@ -35,6 +38,7 @@ log = logging.getLogger(__name__)
 class ConfiguredHost(Protocol):
     """The broker whose configuration changes, and the parts that are told."""
 
+    admission: Admission
     broker_id: BrokerId
     certificates: Certificates
     config: BrokerConfig
@@ -55,9 +59,13 @@ def apply(broker: ConfiguredHost) -> None:
     """Take over what the metadata says now; costs nothing when that is what it said before."""
     told = broker.metadata.broker_configs
     default, own = told.get(None, {}), told.get(broker.broker_id, {})
-    before = broker.config
-    if own:
+    _take_over(broker, default, own)
+    if own:  # by what is in force now
         broker.certificates.configured(own)
+
+
+def _take_over(broker: ConfiguredHost, default: Mapping[str, str], own: Mapping[str, str]) -> None:
+    before = broker.config
     if not default and not own and not before.dynamic_default and not before.dynamic:
         return
     try:
@@ -75,6 +83,17 @@ def apply(broker: ConfiguredHost) -> None:
     broker.cleaner.wake()
     broker.server.limit(connection_limits(config))
     limit_replication(broker)
+
+
+async def let_clients_in(broker: ConfiguredHost) -> None:
+    """Accept clients as soon as all that the cluster has stored for this broker is in force: whoever came before would
+    be taken as the broker's file has it, and stay."""
+    while not broker.admission.is_open:
+        updated = asyncio.Event()
+        broker.metadata.on_next_update(updated.set)
+        await updated.wait()
+    await broker.certificates.take_over()
+    broker.server.let_clients_in()
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:

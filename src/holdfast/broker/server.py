@@ -108,13 +108,21 @@ class Server:
         return int(sock.getsockname()[1])
 
     def start(self) -> None:
-        """Accept from now on."""
+        """Accept from now on by the listeners of brokers, by which this one is told how to serve. Who comes by another
+        one waits in the socket until ``let_clients_in``."""
         assert self._listeners, "bind first"
         for listener in self._listeners:
-            listener.start()
+            if listener.use.for_brokers:
+                listener.start()
         loop = asyncio.get_running_loop()
         self._idle_check_s = loop.time() + IDLE_CHECK_S
         self._timer = loop.call_later(SWEEP_S, self._sweep)
+
+    def let_clients_in(self) -> None:
+        """Accept by the other listeners, too; not after ``stop_accepting``."""
+        for listener in self._listeners:
+            if not listener.use.for_brokers:
+                listener.start()
 
     # -- who comes ---------------------------------------------------------------------------------------------
 

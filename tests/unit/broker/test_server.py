@@ -85,6 +85,31 @@ async def _idle() -> None:
         client.close()
 
 
+def test_clients_wait_until_they_are_let_in_and_brokers_do_not() -> None:
+    asyncio.run(_clients_wait())
+
+
+async def _clients_wait() -> None:
+    """What the cluster has stored for a listener of clients is told by that of brokers."""
+    clients = ListenerUse(name="CLIENTS", for_brokers=False, for_operators=True)
+    server = a_server(ConnectionLimits())
+    outside, inside = (server.bind("127.0.0.1", 0, use) for use in (clients, EVERYTHING))
+    server.start()
+    made = [socket.create_connection(("127.0.0.1", port)) for port in (outside, inside)]
+    try:
+        await until(lambda: bool(server.connections))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert [c.listener.name for c in server.connections] == ["PLAINTEXT"]
+        server.let_clients_in()
+        await until(lambda: [c.listener.name for c in server.connections] == ["PLAINTEXT", "CLIENTS"])
+    finally:
+        server.close()
+        server.let_clients_in()  # it ended meanwhile
+        for client in made:
+            client.close()
+
+
 def test_a_connection_knows_its_listener_and_clients_keep_no_broker_out() -> None:
     asyncio.run(_two_listeners())
 
@@ -94,6 +119,7 @@ async def _two_listeners() -> None:
     server = a_server(ConnectionLimits(connections=2), max_idle_ms=60_000)
     outside, inside = (server.bind("127.0.0.1", 0, use) for use in (clients, EVERYTHING))
     server.start()
+    server.let_clients_in()
     made = []
 
     async def connect(port: int, then: list[str]) -> None:

@@ -49,6 +49,7 @@ class Door:
         )  # fmt: skip
         self.sasl, self.plain = (self.server.bind("127.0.0.1", 0, use) for use in (LOGIN, EVERYTHING))
         self.server.start()
+        self.server.let_clients_in()
         self.clients: list[socket.socket] = []
 
     async def connect(self, port: int, data: bytes = b"") -> Connection:

@@ -344,6 +344,7 @@ def test_a_server_tells_who_is_strange_until_it_is_known_or_gone() -> None:
         sasl, plain = (server.bind("127.0.0.1", 0, use) for use in (LOGIN, EVERYTHING))
         assert len(order._listening) == 2
         server.start()
+        server.let_clients_in()
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(socket.create_connection(("127.0.0.1", sasl))) for _ in range(12)]
             known = stack.enter_context(socket.create_connection(("127.0.0.1", plain)))
@@ -397,6 +398,7 @@ def test_what_comes_with_a_connection_is_read_at_once_unless_many_wait(others: i
             client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             client.sendall(request())
             server.start()
+            server.let_clients_in()
             await until(lambda: len(read) == 1)
             assert read == [not others]
         server.close()
@@ -424,6 +426,7 @@ def test_a_listener_goes_on_after_a_connection_whose_request_made_us_fail() -> N
             for _ in range(12):
                 stack.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(request())
             server.start()
+            server.let_clients_in()
             (listener,) = server._listeners
             await until(lambda: listener.timer is not None)
             assert len(told) == 10, "the burst of a start; one waits"
@@ -471,6 +474,7 @@ def test_a_server_takes_as_many_new_connections_a_turn_as_it_is_told(order: Turn
             for _ in range(8):
                 stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             server.start()
+            server.let_clients_in()
             await until(lambda: len(server.connections) == 8)
             assert counted.told[listener.sock.fileno()] == turns
         server.close()
