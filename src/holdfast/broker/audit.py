@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.model.log_events import LogEvent, told
+from holdfast.model.shown import cut
 from holdfast.protocol.apis import ApiKey
 from holdfast.security.acls import ResourcePattern
 from holdfast.security.authorizer import AclDecision
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("kafka.authorizer.logger")
 
 PER_SECOND: Final = 50
+MOST_RESOURCE: Final = 300
+"""Characters of a resource: of a topic all of them, of a group or a transactional id, which may have 32 KB, some."""
 
 
 class Later(Protocol):
@@ -42,7 +45,7 @@ class _Lines:
         self._words = words
         self._loop = loop
         self._second = -1
-        self._seen: set[tuple[str, str, Operation, ResourcePattern, int, AclDecision]] = set()
+        self._seen: set[tuple[str, str, Operation, str, int, AclDecision]] = set()
         self._left_out = 0
 
     @property
@@ -55,7 +58,8 @@ class _Lines:
         if self.is_full():
             self.leave_out()
             return
-        key = (who, host, operation, resource, api_key, decision)
+        name = cut(str(resource), MOST_RESOURCE)
+        key = (who, host, operation, name, api_key, decision)
         if key in self._seen:
             self.leave_out()
             return
@@ -65,9 +69,9 @@ class _Lines:
             self._level,
             "Principal = %s is %s operation = %s from host = %s on resource = %s for request = %s with "
             "resourceRefCount = 1 based on rule %s",
-            who, self._words, operation.log_name, host, resource, request, rule,
+            who, self._words, operation.log_name, host, name, request, rule,
             extra=told(
-                self._event, principal=who, operation=operation.log_name, host=host, resource=str(resource),
+                self._event, principal=who, operation=operation.log_name, host=host, resource=name,
                 request=request, rule=rule,
             ),
         )  # fmt: skip
@@ -125,7 +129,7 @@ class AuditLog:
         """That something was asked for, and what was decided."""
         lines = self._allowed if decision.allowed else self._denied
         if lines.wanted:
-            lines.tell(str(principal), host, operation, resource, api_key, decision)
+            lines.tell(cut(str(principal)), host, operation, resource, api_key, decision)
 
 
 def _request_name(api_key: int) -> str:

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import logging
 
+from holdfast.model.shown import cut
+
 MOST = 10
 """Lines from one ``turn`` to the next."""
+MOST_CHARACTERS = 1000
+"""Of a value; names in it are cut where it is made (model/shown.py)."""
 
 
 class BoundedLines:
@@ -19,10 +23,10 @@ class BoundedLines:
         self._told = self._untold = 0
 
     def warning(self, message: str, *values: object) -> None:
-        """Tell it, or count it."""
+        """Tell it on one line, or count it."""
         if self._told < MOST:
             self._told += 1
-            self._log.warning(message, *values)
+            self._log.warning(message, *(_bounded(value) if isinstance(value, str) else value for value in values))
         else:
             self._untold += 1
 
@@ -31,3 +35,7 @@ class BoundedLines:
         if self._untold:
             self._log.warning("%d more %s", self._untold, self._what)
         self._told = self._untold = 0
+
+
+def _bounded(value: str) -> str:
+    return " ".join(cut(value, MOST_CHARACTERS).splitlines())

@@ -179,12 +179,10 @@ class Dispatcher:
 
     def _unreadable(self, exchange: Exchange, error: Exception) -> None:
         header = exchange.header
-        log.warning(
-            "API key %d version %d from %s:%s cannot be handled: %s: %s",
-            header.api_key, header.api_version, *exchange.connection.peer[:2], type(error).__name__, error,
-            exc_info=log.isEnabledFor(logging.DEBUG),
-        )  # fmt: skip
-        exchange.connection.close("unreadable request")
+        log.debug("API key %d version %d cannot be handled", header.api_key, header.api_version, exc_info=error)
+        exchange.connection.close(
+            f"API key {header.api_key} version {header.api_version} cannot be handled: {type(error).__name__}: {error}"
+        )
 
     def _start(self, exchange: Exchange) -> None:
         header = exchange.header

@@ -17,12 +17,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from holdfast.model.log_events import KEY, FieldValue, Told
+from holdfast.model.shown import cut
 
 FORMATS: Final = ("text", "json")
 _PLAIN: Final = re.compile(r"[^\s\"=()]+")
 """A value that needs no quotes."""
 _MAX_TEXT: Final = 2000
 """Characters of one field."""
+MOST_MESSAGE: Final = 4000
+"""Characters of a message, whatever it tells."""
 
 
 def make_formatter(kind: str, broker_id: int | None) -> logging.Formatter:
@@ -46,7 +49,9 @@ class TextLines(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
         found = told_by(record)
-        message = record.message if found is None else " ".join(record.message.splitlines())
+        message = cut(record.message, MOST_MESSAGE)
+        if found is not None:
+            message = " ".join(message.splitlines())
         return f"[{utc(record.created)}] {record.levelname} [{self._name}] {message} ({_end(record, found)})"
 
 
@@ -66,7 +71,7 @@ class JsonLines(logging.Formatter):
             "broker": self._broker_id,
             "event": None if found is None else found.event.value.name,
             "fields": {} if found is None else {name: _bounded(value) for name, value in found.fields.items()},
-            "message": record.getMessage(),
+            "message": cut(record.getMessage(), MOST_MESSAGE),
             "logger": record.name,
         }
         if record.exc_info:

@@ -10,6 +10,7 @@ import hmac
 from collections.abc import Mapping
 from typing import Final
 
+from holdfast.model.shown import shown
 from holdfast.security.principal import Principal
 from holdfast.security.sasl_mechanism import Proved, Refused, SaslStep
 
@@ -45,7 +46,7 @@ class PlainServer:
         known = self._users.get(user)
         is_right = hmac.compare_digest(password, _NOBODY if known is None else known)
         if not is_right or known is None:
-            return Refused(f"user {user!r}: unknown, or another password")
+            return Refused(f"user {shown(user)}: unknown, or another password")
         if acts_for and acts_for != user:
-            return Refused(f"user {user!r} asks for the authorization id of another one")
+            return Refused(f"user {shown(user)} asks for the authorization id of another one")
         return Proved(b"", Principal.user(user))

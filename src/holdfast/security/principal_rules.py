@@ -13,6 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.model.shown import cut
+
 _RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)", re.DOTALL)
 _END: Final = re.compile(r"\s*(,\s*|$)")
 _REFERENCE: Final = re.compile(r"\$([0-9]+)")
@@ -117,7 +119,7 @@ class PrincipalRules:
             made = rule.name(subject)
             if made is not None:
                 return made
-        raise RuleError(f"no rule of ssl.principal.mapping.rules fits {subject}")
+        raise RuleError(f"no rule of ssl.principal.mapping.rules fits {cut(subject)}")
 
 
 def _parsed(text: str) -> list[_Rule]:

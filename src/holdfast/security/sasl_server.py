@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from holdfast.model.shown import cut, shown
 from holdfast.model.transitions import Transitions
 from holdfast.security.principal import ANONYMOUS, Principal
 from holdfast.security.sasl_mechanism import Challenge, Proved, Refused, SaslMechanism
@@ -139,7 +140,8 @@ class SaslServer:
         begin = self._listener.mechanisms.get(mechanism)
         if begin is None:
             self._refuse()
-            return NotTaken(f"mechanism {mechanism[:40]!r} is not enabled, expected {', '.join(self._listener.names)}")
+            known = ", ".join(self._listener.names)
+            return NotTaken(f"mechanism {shown(mechanism, 40)} is not enabled, expected {known}")
         if self._began_ms is not None:
             if mechanism != self._mechanism:
                 self._refuse()
@@ -165,7 +167,7 @@ class SaslServer:
         if isinstance(step, Refused):
             return self._failed(step.reason, step.told)
         if self._began_ms is not None and step.principal != self.principal:
-            return self._failed(f"{step.principal} logs in on the connection of {self.principal}")
+            return self._failed(f"{cut(str(step.principal))} logs in on the connection of {cut(str(self.principal))}")
         return self._proved(step, mechanism, now_ms, steady_ms)
 
     def _proved(self, step: Proved, mechanism: str, now_ms: int, steady_ms: int) -> Said:
@@ -174,7 +176,7 @@ class SaslServer:
             lifetimes.append(most_ms)
         if step.expires_ms is not None:
             if step.expires_ms <= now_ms:
-                return self._failed(f"what proves {step.principal} has ended")
+                return self._failed(f"what proves {cut(str(step.principal))} has ended")
             lifetimes.append(step.expires_ms - now_ms)
         self.state = LOGIN.after(self.state, LoginEvent.PROVED)
         self._login = None

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from holdfast.model.shown import shown
 from holdfast.model.transitions import Transitions
 from holdfast.security.principal import Principal
 from holdfast.security.sasl_mechanism import Challenge, Proved, Refused, SaslStep
@@ -121,7 +122,7 @@ class ScramServer:
         if not user or other is None or not _is_printable(nonce):
             return Refused("a first message with a name or a nonce that cannot be read")
         if other and other != user:  # CVE-2017-12610
-            return Refused(f"user {user!r} asks for the authorization id of another one")
+            return Refused(f"user {shown(user)} asks for the authorization id of another one")
         if any(part.startswith(b"tokenauth=") for part in parts[2:]):
             return Refused("a delegation token: there are none here")
         nobody = credential_of_nobody(self._secret, self._mechanism, user, self._forms)
@@ -157,7 +158,7 @@ class ScramServer:
         client_key = (int.from_bytes(proof) ^ int.from_bytes(signature)).to_bytes(len(proof))
         is_right = hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key)
         if not is_right or not self._is_known:
-            return Refused(f"user {self._user!r}: unknown, or another password")
+            return Refused(f"user {shown(self._user)}: unknown, or another password")
         verifier = hmac.digest(credential.server_key, spoken, name)
         return Proved(b"v=" + base64.b64encode(verifier), Principal.user(self._user))
 

@@ -126,3 +126,11 @@ def test_where_what_is_allowed_is_told_all_is_decided(lines: Callable[[], list[A
     for i in range(PER_SECOND + 1):
         tell(audit, f"t{i}")
     assert not audit.leaves_out()
+
+
+def test_names_do_not_make_lines_long(lines: Callable[[], list[Any]]) -> None:
+    """A group may have a name of 32 KB, and of each name there is a line."""
+    tell(AuditLog(Loop()), "g" * 30_000)
+    [(_, message, event)] = lines()
+    assert len(message) < 600 and "... (30014 characters)" in message
+    assert len(event.fields["resource"]) < 350

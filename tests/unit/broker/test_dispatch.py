@@ -157,7 +157,7 @@ async def test_a_body_that_cannot_be_read_closes_the_connection(
     async with served() as client:
         await client.send(encode_request_raw(api_key, version, 1, "t", body))
         assert await client.receive() == b""
-    assert f"API key {api_key} version {version} from 127.0.0.1:1 cannot be handled" in caplog.text
+    assert f"127.0.0.1:1 closed: API key {api_key} version {version} cannot be handled: " in caplog.text
     assert "Traceback" not in caplog.text
 
 

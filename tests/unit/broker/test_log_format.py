@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.log_format import FORMATS, make_formatter
+from holdfast.broker.log_format import FORMATS, MOST_MESSAGE, make_formatter
 from holdfast.broker.log_lines import LEVEL_VARIABLE, LEVELS, configure_logging, level_asked_for, without_log_file
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import ConfigError
@@ -40,6 +40,15 @@ def test_a_line_of_text() -> None:
         '(event=leader.lost topic="a b" partition=0 broker=none isr=1,2)'
     )
     assert "[broker] " in make_formatter("text", None).format(record("x"))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_no_line_grows_with_what_somebody_chose(kind: str) -> None:
+    lines = make_formatter(kind, 1)
+    long = "a" * 60_000
+    plain = lines.format(record("of %s", long))
+    assert "... (60003 characters)" in plain and len(plain) < MOST_MESSAGE + 300
+    assert len(lines.format(record("of %s", long, extra=told(LogEvent.LEADER_LOST, topic=long)))) < 7000
 
 
 def test_an_object() -> None:

@@ -309,3 +309,9 @@ def test_refusals_are_told_at_a_bounded_rate(caplog: pytest.LogCaptureFixture) -
     assert [record.getMessage() for record in caplog.records] == [
         *(f"refused {number}" for number in range(10)), "15 more connections were refused",
     ]  # fmt: skip
+
+
+def test_lines_of_strangers_are_short_and_are_one_each(caplog: pytest.LogCaptureFixture) -> None:
+    BoundedLines(logging.getLogger("test"), "x").warning("%s:%d closed: %s", "a\nb", 5, "long" * 10_000)
+    (line,) = caplog.messages
+    assert line.startswith("a b:5 closed: longlong") and line.endswith("... (40000 characters)") and len(line) < 1100

@@ -15,6 +15,7 @@ from holdfast.coordinators.partitioning import partition_for
 from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.model.group_errors import CoordinatorNotAvailableError, InvalidGroupIdError
 from holdfast.model.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from holdfast.model.shown import shown
 from holdfast.model.types import TopicPartition
 from holdfast.security.resources import Operation, ResourceKind
 
@@ -42,7 +43,7 @@ async def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
         broker, of_key = _coordinator(ctx, kind, key)
         if broker.id == ctx.broker.broker_id and not await is_led_here(ctx.broker, of_key):
             # It was given up. librdkafka asks the broker that it used last: an error would keep the client here.
-            ctx.connection.close(f"this broker is out of its cluster and is asked who coordinates {key!r}")
+            ctx.connection.close(f"this broker is out of its cluster and is asked who coordinates {shown(key)}")
             raise CoordinatorNotAvailableError("The coordinator is not available.")
         at = broker.endpoints.at(ctx.connection.listener.name)
         if at is None:  # a broker that clients of this listener cannot reach

@@ -9,7 +9,6 @@ says is taken (storage/validation.py); a refused partition always has a message,
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -31,6 +30,7 @@ from holdfast.model.errors import (
     UnsupportedCompressionTypeError,
 )
 from holdfast.model.internal_topics import INTERNAL_TOPICS
+from holdfast.model.shown import shown
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.produce_codec import ProduceAnswer, decode_produce_request, encode_produce_response
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from holdfast.broker.judge import Judge
     from holdfast.protocol.produce_codec import ProduceData
 
-log = logging.getLogger(__name__)
 
 ZSTD_VERSION = 7
 ADMIN_CLIENT = "__admin_client"
@@ -96,8 +95,7 @@ class ProduceHandler:
                 denied = None if judge.may(Operation.WRITE, ResourceKind.TOPIC, name) else refusal(ResourceKind.TOPIC)
             for index, records in partitions:
                 if records is None:
-                    log.warning("Produce for %s-%d without records", name_or_id, index)
-                    pending.abandoned = True
+                    pending.abandoned = f"{shown(str(name_or_id))}, partition {index}"
                     continue
                 place = pending.expect(name_or_id, index)
                 if denied is not None:
@@ -213,7 +211,8 @@ class _PendingProduce:
         self._places: list[_Place] = []
         self._left = 0
         self._started = False
-        self.abandoned = False
+        self.abandoned: str | None = None
+        """For which partition it has no records."""
 
     def expect(self, topic: str | UUID, index: int) -> _Place:
         place = _Place(self, topic, index)
@@ -240,9 +239,11 @@ class _PendingProduce:
         exchange = self._exchange
         if exchange.times is not None:
             exchange.appended = places[0].result if len(places) == 1 else _slowest(places)
-        if self.abandoned:  # left open it would hold its bytes until the client goes
+        if self.abandoned is not None:  # left open it would hold its bytes until the client goes
             exchange.finish(())
-            exchange.connection.close("a Produce without records: expected batches for every partition")
+            exchange.connection.close(
+                f"a Produce without records for {self.abandoned}: expected batches for every partition"
+            )
             return
         if self._acks == 0:
             failed = False
