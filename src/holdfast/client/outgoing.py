@@ -19,7 +19,7 @@ from typing import Final
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.listener_tls import CLIENT_AUTH, RULES, ListenerTlsOptions
 from holdfast.client.sasl import SaslSettings
-from holdfast.client.sasl_options import ENDPOINT, HANDLER, JAAS, MECHANISM, MODULES, parse_jaas, parse_sasl
+from holdfast.client.sasl_options import ALLOWED, ENDPOINT, HANDLER, JAAS, MECHANISM, MODULES, parse_jaas, parse_sasl
 from holdfast.client.security import FROM_BROKER, FROM_CONTROLLER, SecuritySettings, TlsSettings, tls_context
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import ConfigError
@@ -169,6 +169,8 @@ class Outgoing:
             )
         if mechanism == "OAUTHBEARER":
             more = {name: text for name in (ENDPOINT, HANDLER) if (text := self._text(listener, name)) is not None}
+            if ALLOWED in self._given:
+                more[ALLOWED] = self._given[ALLOWED]
             prefix = f"listener.name.{listener.lower()}."
             return parse_sasl({MECHANISM: mechanism, JAAS: line, **more}, prefix, of_others=_OF_A_LISTENER)
         return _user(mechanism, line, key)

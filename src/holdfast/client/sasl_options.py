@@ -17,7 +17,9 @@ MECHANISM: Final = "sasl.mechanism"
 JAAS: Final = "sasl.jaas.config"
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 HANDLER: Final = "sasl.login.callback.handler.class"
-SASL_KEYS: Final = (MECHANISM, JAAS, ENDPOINT, HANDLER)
+ALLOWED: Final = "sasl.oauthbearer.allowed.urls"
+"""In Kafka a property of the JVM, org.apache.kafka.sasl.oauthbearer.allowed.urls (CVE-2025-27817)."""
+SASL_KEYS: Final = (MECHANISM, JAAS, ENDPOINT, ALLOWED, HANDLER)
 HANDLER_CLASS: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 HANDLER_CLASSES: Final = (HANDLER_CLASS, HANDLER_CLASS.replace(".oauthbearer.", ".oauthbearer.secured."))
 MODULES: Final = {
@@ -106,13 +108,15 @@ def parse_sasl(given: Mapping[str, str], prefix: str, *, of_others: tuple[str, .
             f"option {prefix}{HANDLER}={handler!r}: expected {HANDLER_CLASS}, beside {MECHANISM}=OAUTHBEARER and "
             f"{ENDPOINT}; no other class of Java stands for anything here"
         )
+    endpoint = (given.get(ENDPOINT) or "").strip()
+    if mechanism == "OAUTHBEARER" and endpoint:
+        _check_endpoint(endpoint, given.get(ALLOWED) or "", prefix)
     try:
         module, options = parse_jaas(given[JAAS])
         if module != MODULES[mechanism]:
             raise ConfigError(f"expected {MODULES[mechanism]} for {MECHANISM}={mechanism}")
         if of_others:
             options = {name: text for name, text in options.items() if not name.startswith(of_others)}
-        endpoint = (given.get(ENDPOINT) or "").strip()
         if mechanism == "OAUTHBEARER":
             return _bearer(options, endpoint)
         user, password = (_needed(options, name) for name in ("username", "password"))
@@ -124,18 +128,35 @@ def parse_sasl(given: Mapping[str, str], prefix: str, *, of_others: tuple[str, .
     return SaslSettings(mechanism=mechanism, user=user, password=password)
 
 
-def _bearer(options: dict[str, str], endpoint: str) -> SaslSettings:
-    mechanism = "OAUTHBEARER"
-    if not endpoint:
-        extensions = _extensions(options, f"{_UNSECURED}Extension_")
-        return SaslSettings(mechanism=mechanism, token=_unsecured(options), extensions=extensions)
+def _of_all(prefix: str) -> str:
+    """A broker has one list for all of its listeners."""
+    return "" if prefix.startswith("listener.name.") else prefix
+
+
+def _check_endpoint(endpoint: str, allowed: str, prefix: str) -> None:
+    """Whoever gives settings to a process could have it ask any address that it reaches. The address is not shown, as
+    it may have a secret in it."""
     try:
         parts = urlsplit(endpoint)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         good = False
     if not good:
-        raise ConfigError(f"with it {ENDPOINT} is expected to be http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH")
+        raise ConfigError(
+            f"option {prefix}{ENDPOINT} is expected to be http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH"
+        )
+    if endpoint not in [each.strip() for each in allowed.split(",")]:
+        raise ConfigError(
+            f"option {prefix}{ENDPOINT} is not allowed: expected the same address in {_of_all(prefix)}{ALLOWED}, "
+            f"which has {'others' if allowed.strip() else 'none'}"
+        )
+
+
+def _bearer(options: dict[str, str], endpoint: str) -> SaslSettings:
+    mechanism = "OAUTHBEARER"
+    if not endpoint:
+        extensions = _extensions(options, f"{_UNSECURED}Extension_")
+        return SaslSettings(mechanism=mechanism, token=_unsecured(options), extensions=extensions)
     extensions = _extensions(options, "extension_")
     token = TokenEndpoint(
         url=endpoint,

@@ -50,7 +50,7 @@ BEARER_KEYS: Final[tuple[ConfigKey, ...]] = (
         ALLOWED_URLS,
         _LIST,
         "",
-        f"The addresses that {KEYS_URL} may have, each as a whole. In Kafka the property "
+        f"The addresses that {KEYS_URL} and {TOKEN_URL} may have, each as a whole. In Kafka the property "
         "org.apache.kafka.sasl.oauthbearer.allowed.urls of the JVM (CVE-2025-27817).",
         ours=True,
     ),
@@ -80,7 +80,7 @@ BEARER_KEYS: Final[tuple[ConfigKey, ...]] = (
         _S,
         None,
         "Where this broker gets the token by which it logs in at others, with clientId and clientSecret of its "
-        "sasl.jaas.config.",
+        f"sasl.jaas.config. Nothing is asked that {ALLOWED_URLS} does not have.",
         per_listener=True,
     ),
     make_key(

@@ -90,9 +90,23 @@ def test_tokens_of_an_endpoint() -> None:
                 f'OAuthBearerLoginModule required clientId="me" clientSecret="{SECRET}";'
             ),
             "listener.name.within.sasl.oauthbearer.token.endpoint.url": "https://tokens/of",
+            "sasl.oauthbearer.allowed.urls": "file:///keys,https://tokens/of",
         }
     ).settings(within("SASL_SSL"))
     assert found.sasl is not None and found.sasl.token is not None and SECRET not in repr(found)
+
+
+def test_a_broker_asks_no_endpoint_for_a_token_that_is_not_allowed() -> None:
+    keys = {
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "listener.name.within.oauthbearer.sasl.jaas.config": (
+            "OAuthBearerLoginModule required clientId=a clientSecret=b;"
+        ),
+        "sasl.oauthbearer.token.endpoint.url": "https://tokens/of",
+    }
+    for allowed in ({}, {"sasl.oauthbearer.allowed.urls": "https://tokens/,https://tokens/of/others"}):
+        with pytest.raises(ConfigError, match=r"endpoint\.url is not allowed: .* sasl\.oauthbearer\.allowed\.urls"):
+            Outgoing(keys | allowed).settings(within("SASL_SSL"))
 
 
 def test_the_line_of_a_listener_says_what_tokens_it_takes_as_well() -> None:

@@ -24,7 +24,7 @@ from holdfast.spark.option_names import (
     WRITE_OPTIONS,
 )
 from holdfast.spark.options import OptionError, parse_read, parse_write
-from tests.unit.spark.test_sasl import BEARER, ENDPOINT, UNSECURED, jaas, with_password
+from tests.unit.spark.test_sasl import ALLOWED, BEARER, ENDPOINT, UNSECURED, jaas, with_password
 from tests.unit.spark.test_security import AUTHORITY, CERTIFICATES, CHAIN, KEY, LOCKED_KEY
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -56,6 +56,7 @@ SAMPLES = {
     "kafka.security.protocol": "SSL",
     "kafka.sasl.jaas.config": with_password("PLAIN", password="other")["sasl.jaas.config"],
     "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.oauthbearer.allowed.urls": "http://a/",
     "kafka.sasl.oauthbearer.token.endpoint.url": "http://a/",
     "kafka.ssl.enabled.protocols": "TLSv1.3",
     "kafka.ssl.endpoint.identification.algorithm": "",
@@ -73,7 +74,8 @@ BESIDE = {
     "kafka.ssl.keystore.key": {"kafka.ssl.keystore.certificate.chain": CHAIN},
     "kafka.sasl.mechanism": {"kafka.sasl.jaas.config": with_password("SCRAM-SHA-512")["sasl.jaas.config"]},
     "kafka.sasl.oauthbearer.token.endpoint.url": {
-        "kafka.sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", clientId="a", clientSecret="b")
+        "kafka.sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", clientId="a", clientSecret="b"),
+        "kafka.sasl.oauthbearer.allowed.urls": "http://a/",
     },
 }
 """What an option is not taken without."""
@@ -83,7 +85,7 @@ BASES = {
     "kafka.sasl.jaas": with_password("PLAIN"),
     "kafka.sasl.mechanism": with_password("PLAIN"),
     "kafka.sasl.oauthbearer.token": UNSECURED,
-    "kafka.sasl.login.callback": BEARER | BY_CLIENT | {ENDPOINT: "http://a/"},
+    "kafka.sasl.login.callback": BEARER | BY_CLIENT | {ENDPOINT: "http://a/", ALLOWED: "http://a/"},
 }
 """The settings that those of TLS and SASL go with, by how their names begin."""
 

@@ -26,6 +26,7 @@ from tests.unit.spark.test_security import END, TP, TRUST, before, parsed, read,
 USERS = {"alice": 'se"c=r,e;t', "b=o,b": "other"}
 PACKAGE = "org.apache.kafka.common.security"
 ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+ALLOWED = "sasl.oauthbearer.allowed.urls"
 
 
 def jaas(module: str, **options: str) -> str:
@@ -207,9 +208,11 @@ def endpoint() -> Iterator[Any]:
 
 def by_endpoint(server: Any, **options: str) -> dict[str, str]:
     given = {"clientId": "me", "clientSecret": "hush", "scope": "read write", **options}
+    url = f"http://127.0.0.1:{server.server_port}/token?key=hush"
     return BEARER | {
         "sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", **given),
-        ENDPOINT: f"http://127.0.0.1:{server.server_port}/token?key=hush",
+        ENDPOINT: url,
+        ALLOWED: f"http://x/, {url}",
         "sasl.login.callback.handler.class": f"{PACKAGE}.oauthbearer.OAuthBearerLoginCallbackHandler",
     }
 
@@ -312,7 +315,11 @@ PLAIN = with_password("PLAIN")
         ),
         (PLAIN | {ENDPOINT: "http://x/"}, f"{ENDPOINT}: sasl.mechanism is PLAIN, expected OAUTHBEARER with it"),
         (UNSECURED | {ENDPOINT: "ftp://hush/"}, "is expected to be http://HOST"),
-        (UNSECURED | {ENDPOINT: "http://hush/"}, 'clientId="..." is missing'),
+        (UNSECURED | {ENDPOINT: "file:///hush", ALLOWED: "file:///hush"}, "is expected to be http://HOST"),
+        (UNSECURED | {ENDPOINT: "http://hush/", ALLOWED: "http://hush/"}, 'clientId="..." is missing'),
+        (UNSECURED | {ENDPOINT: "http://hush/"}, f"kafka.{ENDPOINT} is not allowed: expected the same address in "),
+        (UNSECURED | {ENDPOINT: "http://hush/"}, f"in kafka.{ALLOWED}, which has none"),
+        (UNSECURED | {ENDPOINT: "http://hush/", ALLOWED: "http://hush,http://hus"}, f"{ALLOWED}, which has others"),
         (
             UNSECURED | {"sasl.login.callback.handler.class": "x.MSK"},
             "handler.class='x.MSK': expected org.apache.kafka",
@@ -353,5 +360,6 @@ def test_what_cannot_be_used_is_named_and_no_secret_with_it(settings: dict[str, 
 def test_secrets_are_in_no_text_of_the_options() -> None:
     texts = [repr(parsed("localhost:1", each)) for each in (PLAIN, with_password("SCRAM-SHA-256"))]
     line = jaas("oauthbearer.OAuthBearerLoginModule", clientId="me", clientSecret="hush", extension_a="hush")
-    texts.append(repr(parsed("localhost:1", BEARER | {"sasl.jaas.config": line, ENDPOINT: "http://x/?key=hush"})))
+    url = "http://x/?key=hush"
+    texts.append(repr(parsed("localhost:1", BEARER | {"sasl.jaas.config": line, ENDPOINT: url, ALLOWED: url})))
     assert all("hush" not in text and USERS["alice"] not in text for text in texts)
