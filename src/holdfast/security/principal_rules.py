@@ -3,8 +3,8 @@
 Rules by commas, the first that fits: ``RULE:pattern/replacement/`` with ``L`` or ``U`` behind it for small or capital
 letters, and ``DEFAULT``, which leaves the name as it is. A pattern fits the whole name. In a replacement ``$1`` is a
 group; a number beyond the groups stays as it is written. Source: KIP-371; what Kafka makes of names is in
-tests/golden/security. Patterns are an operator's, so they may take their time; they are Python's, which are Java's but
-for ``\\p{..}``, ``\\z`` and flags in the middle: those are refused.
+tests/golden/security. Patterns are an operator's, so they may take their time; they mean what they mean in Java, or are
+refused (java_patterns.py).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.model.shown import cut
+from holdfast.security.java_patterns import JavaPatternError, compiled
 
-_RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)", re.DOTALL)
+_PART: Final = r"((?:\\[^\n\r\x85\u2028\u2029]|[^\\/])*)"
+_RULE: Final = re.compile(rf"RULE:{_PART}/{_PART}/([LU]?)")
 _END: Final = re.compile(r"\s*(,\s*|$)")
 _REFERENCE: Final = re.compile(r"\$([0-9]+)")
-_NAMED: Final = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
 _MOST: Final = 2**31 - 1
 
 
@@ -40,7 +41,7 @@ class _Rule:
         if self.pattern.fullmatch(subject) is None:
             return None
         written = _escaped(self.replacement, self.pattern.groups)
-        made = self.pattern.sub(lambda found: _replaced(written, found), subject)
+        made = _replaced_all(self.pattern, written, subject)
         if self.case:
             made = made.lower() if self.case == "L" else made.upper()
         return made
@@ -65,6 +66,16 @@ def _escaped(replacement: str, groups: int) -> str:
             at = reference.start()
             value = f"{value[:at]}\\{value[at:]}"
     return value
+
+
+def _replaced_all(pattern: re.Pattern[str], replacement: str, subject: str) -> str:
+    """As Java goes on behind a match: one that is empty is not tried again for more, as Python does."""
+    made, copied, at = list[str](), 0, 0
+    while at <= len(subject) and (found := pattern.search(subject, at)) is not None:
+        made += subject[copied : found.start()], _replaced(replacement, found)
+        copied = found.end()
+        at = copied + (found.start() == copied)
+    return "".join([*made, subject[copied:]])
 
 
 def _replaced(replacement: str, found: re.Match[str]) -> str:
@@ -143,6 +154,6 @@ def _rule_at(text: str, at: int) -> tuple[_Rule | None, int]:
         return None, at
     pattern, replacement, case = found.groups()
     try:
-        return _Rule(re.compile(_NAMED.sub(r"(?P<\1>", pattern), re.ASCII), replacement, case), found.end()
-    except re.error as error:
+        return _Rule(compiled(pattern), replacement, case), found.end()
+    except JavaPatternError as error:
         raise RuleError(f"{pattern!r} is no regular expression: {error}") from None

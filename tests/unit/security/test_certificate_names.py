@@ -57,6 +57,59 @@ def test_what_only_java_reads_is_refused(rules: str) -> None:
         PrincipalRules(rules)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"CN=([a-z&&[def]]+).*", r"CN=[[a-c]x]+", r"CN=[a-z&&b]", r"CN=[a-z--b]+", r"CN=\0101", r"CN=\101",
+        r"CN=[\101]",
+        r"CN=(a)\11", r"CN=(?P<n>.*)", r"CN=(?P<n>a)(?P=n)", r"CN=(?#c)a", r"CN=(a)?(?(1)a|b)", r"CN=a{,3}", r"CN=a{2",
+        r"CN={a", r"CN=a{b}", r"CN=\v", r"CN=[\b]", r"CN=\N{DIGIT ONE}", r"CN=\U00000041", r"(?x)CN= .*", r"(?m)CN=.*",
+        r"(?u)CN=.*", r"(?a)CN=.*", r"CN=(?s:.*)", r"CN=(?i)a", r"CN=\cA", r"CN=\Qa\E", r"CN=[a", r"CN=(?<a_1>.)",
+        r"CN=a{99999999999}", r"CN=\x4", r"CN=\u004", r"CN=(a)\2", "CN=a\\",
+    ],
+)  # fmt: skip
+def test_what_java_reads_otherwise_or_not_at_all_is_refused(pattern: str) -> None:
+    with pytest.raises(RuleError):
+        PrincipalRules(f"RULE:{pattern}/x/")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("rule", "subject", "name"),
+    [
+        # What java.util.regex and Kafka's mapper made of them.
+        ("RULE:^CN=(.*?),.*$/$1/,DEFAULT", "CN=admin\u2028x,O=y", "CN=admin\u2028x,O=y"),
+        ("RULE:^CN=(.*)$/$1/,DEFAULT", "CN=a\rb", "CN=a\rb"),
+        ("RULE:^CN=(.*)$/$1/,DEFAULT", "CN=a\x85", "CN=a\x85"),
+        ("RULE:^CN=(.*)$/$1/,DEFAULT", "CN=a\n", "CN=a\n"),
+        (r"RULE:^CN=(.*)\Z/$1/,DEFAULT", "CN=a\n", "CN=a\n"),
+        ("RULE:^CN=([^,=]+)$/$1/,DEFAULT", "CN=admin\n", "admin\n"),
+        ("RULE:CN=a$\r\n/x/,DEFAULT", "CN=a\r\n", "x"),
+        ("RULE:CN=a\r$\n/x/,DEFAULT", "CN=a\r\n", "CN=a\r\n"),
+        ("RULE:CN=a\\z\n/x/,DEFAULT", "CN=a\n", "CN=a\n"),
+        ("RULE:CN=a\\Z\n/x/,DEFAULT", "CN=a\n", "x"),
+        ("RULE:(?s)CN=(.*)/$1/", "CN=a\r\u2029b", "a\r\u2029b"),
+        ("RULE:(?is)cn=(.*)/$1/", "CN=a\nb", "a\nb"),
+        ("RULE:CN=[a||b]+/x/", "CN=|", "x"),
+        ("RULE:CN=[a~~b]+/x/", "CN=~", "x"),
+        ("RULE:CN=[a&b]+/x/", "CN=&", "x"),
+        ("RULE:CN=[^]a]/x/", "CN=b", "x"),
+        ("RULE:CN=[]a]+/x/", "CN=]a", "x"),
+        ("RULE:CN=[.$]+/x/", "CN=.$", "x"),
+        ("RULE:CN=a}]/x/", "CN=a}]", "x"),
+        ("RULE:CN=a{2}b{0,}c{1,2}/x/", "CN=aac", "x"),
+        (r"RULE:CN=(?<n>.)\1-.*/${n}/", "CN=aa-b", "a"),
+        (r"RULE:CN=(?i:A)(?-i:b)\x41\u0041\_/x/", "CN=abAA_", "x"),
+        ("RULE:.*?/-/", "ab", "-a-b-"),
+        ("RULE:(a|b)*/-/", "ab", "--"),
+        ("RULE:CN=(?>a|b)a++/x/", "CN=baa", "x"),
+    ],
+)
+def test_patterns_mean_what_they_mean_in_java(rule: str, subject: str, name: str) -> None:
+    assert PrincipalRules(rule).name(subject) == name
+
+
 def test_errors_name_what_was_expected() -> None:
     with pytest.raises(RuleError, match=re.escape("'NOPE': expected DEFAULT or RULE:PATTERN/REPLACEMENT/[LU]")):
         PrincipalRules("DEFAULT, NOPE")
