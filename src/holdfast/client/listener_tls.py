@@ -175,7 +175,7 @@ class ListenerTlsOptions(SecurityOptions):
             raise self.wrong(location, f"cannot be read: {error.strerror}", shown=True) from None
         if self._type(kind) == "PKCS12":
             try:
-                return pem_of_pkcs12(content, self.text(_PASSWORDS[kind]))
+                return pem_of_pkcs12(content, self.text(_PASSWORDS[kind]), as_trusted=kind == "truststore")
             except ConfigError as error:
                 raise self.wrong(location, error.message, shown=True) from None
         if b"-----BEGIN " not in content:

