@@ -163,6 +163,17 @@ def test_of_a_change_with_one_bad_key_nothing_is_done(two: Cluster, topic: str) 
     assert run(two, "describe", "--topic", topic)[1].startswith(f"topic {topic}: nothing is set")
 
 
+def test_a_key_of_a_listener_that_the_broker_does_not_have_is_refused(two: Cluster) -> None:
+    """It would be recorded, and do nothing."""
+    key = "listener.name.nosuch.max.connections"
+    code, out, err = run(two, "set", "--broker", "1", f"{key}=5")
+    assert (code, out) == (1, "") and f"'{key}': broker 1 has no listener 'NOSUCH': expected one of " in err
+    assert key not in values(two, "--broker", "1")
+    own = key.replace("nosuch", err.split("expected one of ")[1].split(",")[0].split()[0].lower())
+    assert run(two, "set", "--broker", "1", f"{own}=500")[0] == 0
+    assert run(two, "unset", "--broker", "1", own)[0] == 0
+
+
 def test_a_list_of_a_broker_is_added_to_and_taken_from(two: Cluster) -> None:
     """Also one that the broker itself has to be asked for."""
     one, other = (str(two.log_dir(1, number)) for number in (1, 2))

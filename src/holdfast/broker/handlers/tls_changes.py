@@ -1,7 +1,8 @@
-"""Changes of a broker's certificates on their way to the controller: of AlterConfigs and IncrementalAlterConfigs.
+"""Changes of a broker's certificates, and of its listeners' keys, on their way to the controller: of AlterConfigs and
+IncrementalAlterConfigs.
 
-Only a broker itself can read its files. So a change of its own keys is tried by it before the controller gets the
-request, as Kafka's brokers do; what could not be in force (certificates.py) is refused.
+Only a broker itself can read its files, and knows all of its listeners. So a change of its own keys is tried by it
+before the controller gets the request, as Kafka's brokers do; what could not be in force (certificates.py) is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from holdfast.broker.handlers.config_operations import DELETE
 from holdfast.broker.handlers.cordon_changes import BROKER, check_right, was_checked, with_refused
 from holdfast.model.config import LISTENER_PREFIX
 from holdfast.model.errors import ConfigError, HoldfastError, InvalidRequestError
+from holdfast.model.shown import shown
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import encode_body
 from holdfast.security.resources import Operation
@@ -29,10 +31,12 @@ def certificates_checked(handler: Handler) -> Handler:
         refused: dict[int, HoldfastError] = {}
         if not was_checked(ctx):
             for i, resource in enumerate(request.resources):
-                if resource.resource_type == BROKER and resource.resource_name == own and _is_of_tls(resource):
+                if resource.resource_type == BROKER and resource.resource_name == own and _is_of_listeners(resource):
                     try:
                         check_right(ctx, Operation.ALTER_CONFIGS, BROKER, own)
-                        await _try(ctx, resource)
+                        _check_listeners(ctx, resource)
+                        if _is_of_tls(resource):
+                            await _try(ctx, resource)
                     except HoldfastError as e:
                         refused[i] = e
         if not refused:
@@ -44,6 +48,27 @@ def certificates_checked(handler: Handler) -> Handler:
         return with_refused(ctx, request, answer, refused)
 
     return run
+
+
+def _is_of_listeners(resource: Any) -> bool:
+    return any(c.name.startswith(("ssl.", LISTENER_PREFIX)) for c in resource.configs)
+
+
+def _check_listeners(ctx: RequestContext, resource: Any) -> None:
+    """InvalidRequestError: a key of a listener that the broker does not have would be told, and do nothing."""
+    names = [endpoint.name for endpoint in ctx.broker.config.listeners]
+    for change in resource.configs:
+        if change.name.startswith(LISTENER_PREFIX) and not _deletes(change):
+            listener = change.name.removeprefix(LISTENER_PREFIX).partition(".")[0].upper()
+            if listener not in names:
+                raise InvalidRequestError(
+                    f"{shown(change.name)}: broker {ctx.broker.broker_id} has no listener {shown(listener)}: expected "
+                    f"one of {', '.join(names)}"
+                )
+
+
+def _deletes(change: Any) -> bool:
+    return change.value is None or getattr(change, "config_operation", None) == DELETE
 
 
 def _is_of_tls(resource: Any) -> bool:
@@ -58,7 +83,7 @@ async def _try(ctx: RequestContext, resource: Any) -> None:
     broker = ctx.broker
     dynamic = dict(broker.config.dynamic) if ctx.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS else {}
     for change in resource.configs:
-        if change.value is None or getattr(change, "config_operation", None) == DELETE:
+        if _deletes(change):
             dynamic.pop(change.name, None)
         else:
             dynamic[change.name] = str(change.value)
