@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from holdfast.broker import metrics_server
 from holdfast.broker.metrics_server import MAX_ASKING, MAX_SILENT, MetricsServer
+from tests.turns import read_to_end, until
 
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -76,21 +76,6 @@ def run(check: Callable[[Port], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    limit_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < limit_s, "it does not become so"
-        await asyncio.sleep(0)
-
-
-async def closed(pair: Pair) -> bytes:
-    """What came until it was closed."""
-    try:
-        return await pair[0].read()
-    except ConnectionError:
-        return b""
-
-
 @pytest.mark.parametrize("sent", [b"", b"GET /"])
 def test_connections_that_ask_nothing_keep_no_probe_from_its_answer(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
@@ -103,7 +88,7 @@ def test_connections_that_ask_nothing_keep_no_probe_from_its_answer(
             silent.append(await port.open(sent))
             if number % 20 == 0:
                 assert await port.asks(LIVE) == b"HTTP/1.1 200 OK", number
-        assert await closed(silent[0]) == b"", "the oldest went"
+        assert await read_to_end(silent[0]) == b"", "the oldest went"
         assert await port.asks(LIVE) == b"HTTP/1.1 200 OK"
         assert len(port.server._silent) <= MAX_SILENT
 
@@ -115,7 +100,7 @@ def test_a_connection_that_asks_nothing_is_closed_soon(monkeypatch: pytest.Monke
 
     async def check(port: Port) -> None:
         for sent in (b"", b"GET /health/live HTTP/1.1\r\nHo"):
-            assert await closed(await port.open(sent)) == b""
+            assert await read_to_end(await port.open(sent)) == b""
         assert not port.server._silent
 
     run(check)

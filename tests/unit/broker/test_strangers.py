@@ -20,19 +20,12 @@ from holdfast.broker.unfinished import LEAST_BYTES_S
 from holdfast.model.config import BrokerConfig
 from holdfast.model.listeners import ListenerUse, SecurityProtocol
 from holdfast.security.connection_limits import ConnectionLimits
-from tests.unit.broker.conftest import DEADLINE_S, EVERYTHING
+from tests.turns import until
+from tests.unit.broker.conftest import EVERYTHING
 
 LOGIN = ListenerUse(
     name="SASL", for_brokers=False, for_operators=False, security_protocol=SecurityProtocol.SASL_PLAINTEXT
 )
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Let the loop run until it is so; by a clock that the test does not move."""
-    limit_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < limit_s, "it does not become so"
-        await asyncio.sleep(0)
 
 
 class Door:

@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from holdfast.console.connections import ConsoleProtocol, protocol_of
+from tests.turns import read_to_end, until
 
 MOST = 10
 ASKS = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -87,21 +88,6 @@ def run(check: Callable[[Served], Coroutine[Any, Any, None]], **limits: float) -
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    limit_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < limit_s, "it does not become so"
-        await asyncio.sleep(0)
-
-
-async def closed(pair: Pair) -> bytes:
-    """What came until the server closed it."""
-    try:
-        return await pair[0].read()
-    except ConnectionError:
-        return b""
-
-
 @pytest.mark.parametrize(
     "sent", [b"", b"GET / HTTP/1.1\r\nHo", b"POST /form HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\na"]
 )
@@ -113,7 +99,7 @@ def test_connections_that_ask_nothing_make_room_for_those_that_ask(sent: bytes) 
             assert (await served.asks()).startswith(b"HTTP/1.1 200")
         assert len(served.connections) <= MOST
         for pair in silent[: 3 * MOST]:
-            assert await closed(pair) == b"", "the oldest went"
+            assert await read_to_end(pair) == b"", "the oldest went"
 
     run(check)
 
@@ -124,7 +110,7 @@ def test_a_connection_that_is_answered_stays() -> None:
         await until(lambda: len(served.state.tasks) == len(held))
         silent = [await served.open(b"G") for _ in range(3 * MOST)]
         assert (await served.asks()).startswith(b"HTTP/1.1 200")
-        await closed(silent[0])
+        await read_to_end(silent[0])
         assert len(served.state.tasks) == len(held)
         more = [await served.open(b"GET /held HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(2)]
         assert b"503" in await more[1][0].readline(), "there are no others that could go"
@@ -150,7 +136,7 @@ def test_a_request_has_its_time() -> None:
 
             await until(drips)
         assert time.monotonic() - begun_s >= 0.4
-        assert await closed(await served.open()) == b""
+        assert await read_to_end(await served.open()) == b""
         await until(lambda: not served.connections and not served.waiting)
 
     run(check, whole_s=0.2)
