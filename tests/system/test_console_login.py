@@ -82,7 +82,7 @@ def test_another_user_is_told_what_it_may_not_do(cluster: Cluster, page: Page) -
     log_in(page, *login_of(cluster, "client"))
     expect(page.locator("header")).to_contain_text("client")
     page.goto("/act/config?kind=topic&of=orders&key=retention.ms&way=set&value=1000&plan=1")
-    expect(page.locator("main")).to_contain_text("It cannot be done: Topic authorization failed")
+    expect(page.locator("main")).to_contain_text("It cannot be done: topic orders: Topic authorization failed")
     expect(page.get_by_role("button", name="Change it", exact=True)).to_have_count(0)
 
 

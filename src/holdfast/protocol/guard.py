@@ -51,9 +51,15 @@ def check(entity_type: Any, buf: Buffer, pos: int = 0, most: int | None = None) 
     left = [limit]
     try:
         _entity(entity_type)(buf, pos, len(buf), left)
+    except _TooManyError:
+        raise InvalidRequestError(f"{entity_type.__name__} names too much: expected {most} elements at most") from None
     except (IndexError, ValueError, OverflowError) as e:
         raise InvalidRequestError(f"{entity_type.__name__} is cut short or wrong: {e}") from None
     return limit - left[0]
+
+
+class _TooManyError(Exception):
+    """More elements than may come."""
 
 
 def _advance(pos: int, size: int, end: int) -> int:
@@ -105,7 +111,7 @@ def _array(item: _Walk, item_size: int | None, compact: bool, nullable: bool) ->
             raise ValueError(f"an array of {count} elements in {end - pos} bytes")
         left[0] -= count
         if left[0] < 0:
-            raise ValueError(f"{-left[0]} elements more than are taken")
+            raise _TooManyError
         if item_size is not None:
             return _advance(pos, count * item_size, end)
         for _ in range(count):

@@ -81,8 +81,8 @@ async def test_one_that_names_too_much_is_not_decoded(
     async with served(access=Access(granted())) as client:
         assert await client.ask(api_key, version, values(1000)) is not None
         assert await client.ask(api_key, version, values(1001)) is None
-    assert f"API key {int(api_key)} version {version} from 127.0.0.1:1 cannot be handled" in caplog.text
-    assert "1 elements more than are taken" in caplog.text
+    assert f"127.0.0.1:1 closed: API key {int(api_key)} version {version} cannot be handled" in caplog.text
+    assert "names too much: expected 1000 elements at most" in caplog.text
 
 
 @on_a_loop
