@@ -80,13 +80,19 @@ def load(cluster: Cluster) -> Iterator[Load]:
 
 
 @pytest.fixture(scope="module")
-def server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def secured() -> Iterator[Cluster]:
+    """What has certificates, which are on the board, too."""
+    with Cluster(brokers=1, log_dirs=1, secure=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(cluster: Cluster, secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     folder = tmp_path_factory.mktemp("prometheus-live")
     rules = folder / "rules.yml"
     rules.write_text(shortened((EXAMPLES / "rules.yml").read_text()))
-    with Prometheus(
-        folder, [instance(1, cluster), instance(2, cluster)], rules=[rules, EXAMPLES / "recording.yml"]
-    ) as it:
+    instances = [instance(1, cluster), instance(2, cluster), instance(1, secured)]
+    with Prometheus(folder, instances, rules=[rules, EXAMPLES / "recording.yml"]) as it:
         yield it
 
 
@@ -131,7 +137,7 @@ def test_every_panel_of_the_board_has_data(cluster: Cluster, load: Load, server:
         except TimeoutError:
             pytest.fail(f"without data: {empty}")
     assert rates.keys() >= BUSY
-    assert rates["Brokers alive"] == 2
+    assert rates["Brokers alive"] == 3, "the one with certificates among them"
 
 
 def test_what_strimzis_board_reads_of_brokers_and_what_others_call_it_has_data(
@@ -204,7 +210,7 @@ def test_every_alert_of_a_disk_fires_on_a_real_fault_and_is_over_after_the_repai
 ) -> None:
     assert alerts_of_disks() == ALERTS.keys()
     expected, fired = wanted(cluster), set[tuple[str, str, str]]()
-    wait_for(lambda: len(server.numbers("up == 1")) == 2, "both brokers to be scraped", timeout_s=20)
+    wait_for(lambda: len(server.numbers("up == 1")) == 3, "all brokers to be scraped", timeout_s=20)
     wait_for(lambda: not expected & firing(server), "no alert that is about to be made", timeout_s=20)
     with ExitStack() as until, BlockingClient(cluster.bootstrap) as client:
         flushed = break_all(cluster, client, until)
