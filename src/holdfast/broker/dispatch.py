@@ -220,24 +220,19 @@ class Dispatcher:
 
     async def _run_large(self, exchange: Exchange, ctx: RequestContext) -> None:
         """One that names much, when it has a place."""
-        places = self.large.places
-        await places.acquire()
-        has_place = True
-        try:
+        async with self.large.places:
             if exchange.connection.closed:
                 return
+            decode = partial(decode_checked, ctx.api_key, ctx.version, ctx.body)
             try:
-                request = await self.large.beside(partial(decode_checked, ctx.api_key, ctx.version, ctx.body))
+                request = await self.large.beside(decode, exchange.meter)
             except HoldfastError as e:
                 self._unreadable(exchange, e)
                 return
-            if ctx.api_key in _WAITING:
-                places.release()
-                has_place = False
-            await self._run(exchange, ctx, request)
-        finally:
-            if has_place:
-                places.release()
+            if ctx.api_key not in _WAITING:
+                await self._run(exchange, ctx, request)
+                return
+        await self._run(exchange, ctx, request)
 
     def _context(self, exchange: Exchange, body: bytes) -> RequestContext:
         header = exchange.header
@@ -260,21 +255,24 @@ class Dispatcher:
         if response is None:
             exchange.connection.close("request failed and its API has no field to say so")
             return
-        if isinstance(response, Unbuilt):
-            response = await self.large.beside(partial(built, response))
-        if exchange.meter is not None:
-            response = exchange.meter.told(response, ctx.api_key, ctx.version, ctx.correlation_id)
-        if isinstance(response, (bytes, bytearray)):  # an answer that came from the controller as it is
-            exchange.finish([bytes(response)])
-            return
         try:
-            encode = partial(encode_response, exchange.header.correlation_id, response)
-            answer = await self.large.beside(encode) if ctx.is_large else encode()
+            answer = await self._encoded(exchange, ctx, response)
         except Exception:
             log.exception("API key %d version %d: the answer cannot be encoded", ctx.api_key, ctx.version)
             exchange.connection.close("answer cannot be encoded")
             return
         exchange.finish([answer])
+
+    async def _encoded(self, exchange: Exchange, ctx: RequestContext, response: Any) -> bytes:
+        meter = exchange.meter
+        if isinstance(response, Unbuilt):
+            response = await self.large.beside(partial(built, response), meter)
+        if meter is not None:
+            response = meter.told(response, ctx.api_key, ctx.version, ctx.correlation_id)
+        if isinstance(response, (bytes, bytearray)):  # an answer that came from the controller as it is
+            return bytes(response)
+        encode = partial(encode_response, ctx.correlation_id, response)
+        return await self.large.beside(encode, meter) if ctx.is_large else encode()
 
     async def response_to(self, ctx: RequestContext, request: Any) -> tuple[Any | None, int]:
         """The response of a request, or bytes of one that came from the controller as they are, and the error code that

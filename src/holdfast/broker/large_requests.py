@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.protocol.framing import check_request, decode_checked
 
@@ -34,6 +35,12 @@ SWITCH_S: Final = 0.0005
 """The loop waits so long for the thread each time that it comes back from a call of the system; 5 ms otherwise."""
 
 
+class Spending(Protocol):
+    """What a request uses of quotas (quotas.py)."""
+
+    def spent(self, seconds: float) -> None: ...
+
+
 class LargeRequests:
     """Those of one broker. Owns the thread, which is made when the first one comes."""
 
@@ -41,12 +48,27 @@ class LargeRequests:
         self.places = asyncio.Semaphore(PLACES)
         self._thread: ThreadPoolExecutor | None = None
 
-    async def beside(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns, done while the loop goes on. It must share nothing with the loop."""
+    async def beside(self, work: Callable[[], T], meter: Spending | None = None) -> T:
+        """What ``work`` returns, done while the loop goes on. It must share nothing with the loop. ``meter``: whose
+        quota the processor's time counts for."""
         if self._thread is None:
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="large-requests")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        took_s = 0.0
+
+        def timed() -> T:
+            nonlocal took_s
+            began_s = time.thread_time()
+            try:
+                return work()
+            finally:
+                took_s = time.thread_time() - began_s
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
+        finally:
+            if meter is not None:
+                meter.spent(took_s)
 
     async def decoded(self, api_key: int, version: int, body: bytes) -> tuple[Any, bool]:
         """A request, and whether it is a large one. InvalidRequestError."""

@@ -169,13 +169,18 @@ class Meter:
 
     def took(self) -> None:
         """The time since it began, or since this was said last, was the request's, unless it waits."""
-        quotas, limit = self._quotas, self._limits.request
-        if limit is None or self._began_s is None:
+        if self._limits.request is None or self._began_s is None:
             return
-        now_s = quotas.clock_s()
+        now_s = self._quotas.clock_s()
         spent_s, self._began_s = now_s - self._began_s, now_s
-        delay_ms = quotas.request.spend(100 * spent_s, limit, quotas.now_ms())
-        self._charge(REQUEST, min(delay_ms, quotas.sample_s * 1000))
+        self.spent(spent_s)
+
+    def spent(self, seconds: float) -> None:
+        """So much of the processor's time was the request's."""
+        quotas, limit = self._quotas, self._limits.request
+        if limit is not None:
+            delay_ms = quotas.request.spend(100 * seconds, limit, quotas.now_ms())
+            self._charge(REQUEST, min(delay_ms, quotas.sample_s * 1000))
 
     def produced(self, size: int) -> None:
         """It has brought so many bytes."""

@@ -84,12 +84,19 @@ class Client:
 
 @asynccontextmanager
 async def served(listener: ListenerUse = EVERYTHING, **broker: Any) -> AsyncIterator[Client]:
+    has: dict[str, Any] = {"now_ms": lambda: 0, "access": Access(), "quota_view": QuotaView()} | broker
+    parts: Any = SimpleNamespace(**has)
+    parts.dispatcher = Dispatcher(parts)
+    async with served_by(parts.dispatcher, listener) as client:
+        yield client
+
+
+@asynccontextmanager
+async def served_by(dispatcher: Dispatcher, listener: ListenerUse = EVERYTHING) -> AsyncIterator[Client]:
+    """One more client of a broker."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    has: dict[str, Any] = {"now_ms": lambda: 0, "access": Access(), "quota_view": QuotaView()} | broker
-    parts: Any = SimpleNamespace(**has)
-    parts.dispatcher = dispatcher = Dispatcher(parts)
     connection = Connection(
         ours,
         ("127.0.0.1", 1),

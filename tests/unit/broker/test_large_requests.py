@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker import dispatch
+from holdfast.broker import dispatch, large_requests
 from holdfast.broker.access import Access
+from holdfast.broker.handlers.base import respond
 from holdfast.broker.large_requests import AT_ONCE, PLACES, TOGETHER, LargeRequests, gathered, paced
+from holdfast.model.errors import GroupAuthorizationFailedError
 from holdfast.protocol.apis import INTERNAL, ApiKey
 from holdfast.protocol.framing import encode_request_raw
 from holdfast.security.resources import Operation
 from tests.unit.broker.rights import CLUSTER, granted
-from tests.unit.broker.test_dispatch import DEADLINE_S, Client, on_a_loop, served
+from tests.unit.broker.test_dispatch import DEADLINE_S, Client, on_a_loop, served, served_by
 
 GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER = 30, 31, 41
 MANY = 4 * AT_ONCE
@@ -55,7 +57,7 @@ async def test_the_loop_goes_on_while_it_is_decoded_and_encoded() -> None:
         at_once, _ = await turns_until(client, looked_for(AT_ONCE))
         beside, answer = await turns_until(client, looked_for(40 * AT_ONCE))
     assert len(answer.coordinators) == 40 * AT_ONCE
-    assert beside > 10 * at_once
+    assert beside > 50 * at_once
 
 
 def altered(count: int) -> dict[str, Any]:
@@ -106,24 +108,45 @@ async def test_an_order_of_who_may_give_none_is_refused_unread(api_key: int) -> 
 
 
 @on_a_loop
-async def test_so_many_have_a_place_and_others_wait_in_their_order() -> None:
-    large, order, gate, full = LargeRequests(), list[int](), asyncio.Event(), asyncio.Event()
+async def test_one_that_has_no_place_waits_and_keeps_nobody_else_waiting() -> None:
+    async with served(access=Access(granted())) as client:
+        places = client.dispatcher.large.places
+        for _ in range(PLACES):
+            await places.acquire()
+        async with served_by(client.dispatcher) as other:
+            waiting = asyncio.ensure_future(client.ask(ApiKey.FIND_COORDINATOR, 4, looked_for(AT_ONCE + 1)))
+            assert len((await other.ask(ApiKey.FIND_COORDINATOR, 4, looked_for(AT_ONCE))).coordinators) == AT_ONCE
+            assert client.dispatcher.large._thread is None, "nothing of it is decoded"
+        places.release()
+        assert len((await waiting).coordinators) == AT_ONCE + 1
+        assert not places.locked(), "it gave its place back"
 
-    async def one(number: int) -> None:
-        async with large.places:
-            order.append(number)
-            if len(order) == PLACES:
-                full.set()
-            await gate.wait()
 
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
-        for number in range(PLACES + 3):
-            group.create_task(one(number))
-        await full.wait()
-        assert order == list(range(PLACES))
-        assert large.places.locked()
-        gate.set()
-    assert order == list(range(PLACES + 3))
+@on_a_loop
+async def test_one_that_waits_for_others_gives_its_place_back_before() -> None:
+    """JoinGroup, until all members are there."""
+    protocols = [{"name": f"{i:x}", "metadata": b""} for i in range(MANY)]
+    values = {"group_id": "g", "session_timeout": 9000, "rebalance_timeout": 9000, "protocols": protocols}
+    async with served(access=Access(granted())) as client:
+        asked = asyncio.Event()
+        goes_on = asyncio.Event()
+
+        async def handler(ctx: Any, request: Any) -> Any:
+            assert len(request.protocols) == MANY
+            asked.set()
+            await goes_on.wait()
+            return respond(ctx, error_code=GroupAuthorizationFailedError(), members=())
+
+        client.dispatcher._handlers[ApiKey.JOIN_GROUP] = handler
+        places = client.dispatcher.large.places
+        for _ in range(PLACES - 1):
+            await places.acquire()
+        waiting = asyncio.ensure_future(client.ask(ApiKey.JOIN_GROUP, 7, values))
+        async with asyncio.timeout(DEADLINE_S):
+            await asked.wait()
+        assert not places.locked()
+        goes_on.set()
+        assert int((await waiting).error_code) == GROUP_AUTHORIZATION_FAILED
 
 
 @on_a_loop
@@ -137,8 +160,41 @@ async def test_what_is_done_beside_the_loop_has_a_thread_of_its_own() -> None:
 
 
 @on_a_loop
-async def test_paced_things_are_the_same_things() -> None:
-    assert [each async for each in paced(range(1000))] == list(range(1000))
+async def test_its_time_is_its_owners() -> None:
+    """Where a quota counts it: of the processor, not of waiting for a turn."""
+    spent = list[float]()
+
+    class Owner:
+        def spent(self, seconds: float) -> None:
+            spent.append(seconds)
+
+    large = LargeRequests()
+    try:
+        assert await large.beside(lambda: sum(range(1_000_000)), Owner()) == 499999500000
+        with pytest.raises(ZeroDivisionError):
+            await large.beside(lambda: 1 // 0, Owner())
+    finally:
+        large.close()
+    assert len(spent) == 2
+    assert spent[0] > 0.001 > spent[1]
+
+
+@on_a_loop
+async def test_paced_things_are_the_same_with_turns_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, turns = asyncio.get_running_loop(), 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        loop.call_soon(turn)
+
+    loop.call_soon(turn)
+    monkeypatch.setattr(large_requests, "SLICE_S", 0.0)
+    assert [each async for each in paced(range(100))] == list(range(100))
+    assert turns == 100
+    monkeypatch.setattr(large_requests, "SLICE_S", DEADLINE_S)
+    assert [each async for each in paced(range(100))] == list(range(100))
+    assert turns == 100, "none as long as it does not take long"
 
 
 @on_a_loop
