@@ -20,7 +20,14 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.client.listener_tls import CLIENT_AUTH, RULES, ListenerTlsOptions
 from holdfast.client.sasl import SaslSettings
 from holdfast.client.sasl_options import ALLOWED, ENDPOINT, HANDLER, JAAS, MECHANISM, MODULES, parse_jaas, parse_sasl
-from holdfast.client.security import FROM_BROKER, FROM_CONTROLLER, SecuritySettings, TlsSettings, tls_context
+from holdfast.client.security import (
+    FROM_BROKER,
+    FROM_CONTROLLER,
+    SecuritySettings,
+    TlsSettings,
+    pem_blocks,
+    tls_context,
+)
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import Endpoint, SecurityProtocol
@@ -34,7 +41,6 @@ CONTROLLER_CLIENT: Final = "controller-"
 """How the client ids of a controller's connections begin (broker/closer_process.py)."""
 _OF_A_LISTENER: Final = ("unsecuredValidator", "ssl.")
 """How options of a line for OAUTHBEARER begin that say what tokens are taken there (broker/bearer.py)."""
-_END: Final = "-----END CERTIFICATE-----"
 _WITH_TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 _WITH_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
@@ -132,7 +138,7 @@ class Outgoing:
             none = "it asks nobody for a certificate"
             return Introduction(principal=ANONYMOUS, by=f"{options.full(CLIENT_AUTH)} of listener {to.name}: {none}")
         try:
-            name = subject(ssl.PEM_cert_to_DER_cert(tls.certificates[: tls.certificates.index(_END) + len(_END)]))
+            name = subject(ssl.PEM_cert_to_DER_cert(pem_blocks(tls.certificates)[0][1]))
             principal = Principal.user(PrincipalRules(options.text(RULES) or "DEFAULT").name(name))
         except (DerError, RuleError, ValueError) as error:
             return Introduction(principal=None, by=f"{tls.names.keystore} and {options.full(RULES)}: {error}")
